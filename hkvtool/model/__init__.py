@@ -1,0 +1,1 @@
+"""The vocabulary: forms, events, layouts, rules and findings. Standard library only."""

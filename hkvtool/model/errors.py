@@ -1,0 +1,40 @@
+"""The one error type that ends at a user: what happened, where, what to do next."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line."""
+
+    OK = 0
+    FINDINGS = 1
+    USAGE = 2
+    UNREADABLE = 3
+    INCONCLUSIVE = 4
+    INTERRUPTED = 130
+
+
+class HkvError(Exception):
+    """A failure that is told, not traced.
+
+    `what` happened in one sentence; `where` (file, line, offset, event); `hint` says what to do
+    next. `exit_code` is the process's.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str = "", exit_code: Exit = Exit.USAGE
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+class TraceError(HkvError):
+    """A trace that cannot be read."""
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint, exit_code=Exit.UNREADABLE)

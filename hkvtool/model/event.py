@@ -1,0 +1,63 @@
+"""One event of a trace as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hkvtool.model.events import ACCESSES, DEFAULT_ACTOR, DEVICE_ACTOR, check_keys
+
+MALFORMED = "?"
+"""`Event.ev` of a line that is no event at all; its text is in `Event.raw`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event at position `pos` (1-based line number or row order).
+
+    `data` is the object as written, unknown keys included, `ev` excluded from nothing: what
+    was read is what will be written. `problem` says why the event cannot be taken at its
+    word (HKV905); such an event is kept and takes part in nothing else.
+    """
+
+    pos: int
+    ev: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+    raw: str | None = None
+
+    @staticmethod
+    def of(pos: int, data: dict[str, Any]) -> Event:
+        """An event from its object, checked against the table."""
+        name = data.get("ev")
+        return Event(pos, name if isinstance(name, str) else MALFORMED, data, check_keys(data))
+
+    @property
+    def actor(self) -> str:
+        """The lane that did it."""
+        actor = self.data.get("actor")
+        if actor is not None:
+            return str(actor)
+        if "step" in self.data and self.ev in ACCESSES:
+            return DEVICE_ACTOR
+        return DEFAULT_ACTOR
+
+    @property
+    def step(self) -> int | None:
+        step = self.data.get("step")
+        return step if isinstance(step, int) else None
+
+    @property
+    def req(self) -> str | None:
+        req = self.data.get("req")
+        return None if req is None else str(req)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.data.get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.data[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.data

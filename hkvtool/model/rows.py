@@ -1,0 +1,228 @@
+"""The columnar form of an event: small integers, three lists, and whatever is left as JSON.
+
+The store keeps rows, the fold runs over them, and both come from the one `encode` here.
+`decode` gives back the event as it was written, unknown keys included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hkvtool.model.event import MALFORMED, Event
+from hkvtool.model.events import BY_CODE, EVENTS
+from hkvtool.model.jsonl import parse_line, write_line
+
+MISSING = -(1 << 62)
+"""Stands for an absent integer; no legal value reaches it."""
+
+NO_NAME = -1
+"""Stands for an absent name."""
+
+DOMAINS = ("actor", "req", "group", "pool", "handle", "hash", "part")
+"""Names are numbered from 0 in each of these. Owners share `req`, since either holds blocks."""
+
+PAD, BYPASS, FAILED = 1, 2, 4
+"""Bits of `Row.flags`: padding rows, graph bypassed, a transfer that ended with ok=false."""
+
+
+class Names:
+    """Numbers for names, dense from 0 in each domain; remembers whether a name was an integer."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, dict[str | int, int]] = {d: {} for d in DOMAINS}
+        self.values: dict[str, list[str | int]] = {d: [] for d in DOMAINS}
+
+    def id(self, domain: str, name: str | int) -> int:
+        """The number of `name`, given out on first sight."""
+        ids = self.ids[domain]
+        # hkv/1 lets ids be strings or integers; True == 1 in Python, but booleans never pass
+        # the type check, so a plain dictionary keeps 1 and "1" apart.
+        found = ids.get(name)
+        if found is None:
+            found = ids[name] = len(ids)
+            self.values[domain].append(name)
+        return found
+
+    def find(self, domain: str, name: str | int) -> int:
+        """The number of a name seen before, else `NO_NAME`."""
+        return self.ids[domain].get(name, NO_NAME)
+
+    def name(self, domain: str, number: int) -> str | int:
+        return self.values[domain][number]
+
+    def count(self, domain: str) -> int:
+        return len(self.values[domain])
+
+
+class Row(NamedTuple):
+    """One event as columns. `ev` 0 is an event that cannot be taken at its word.
+
+    `group2` is the written group of a copy or the tail group of a seal; `pool2` the far pool
+    of a transfer; `aux` the event's own scalar (`at`, `to`, `window_start`); `blocks2` the
+    `dst` of a copy, the `peer` of a transfer, or the `front` of a free.
+    """
+
+    pos: int
+    ev: int
+    actor: int = NO_NAME
+    ts: int = MISSING
+    seq: int = MISSING
+    step: int = MISSING
+    req: int = NO_NAME
+    group: int = NO_NAME
+    group2: int = NO_NAME
+    pool: int = NO_NAME
+    pool2: int = NO_NAME
+    handle: int = NO_NAME
+    part: int = NO_NAME
+    t0: int = MISSING
+    t1: int = MISSING
+    version: int = MISSING
+    kv_version: int = MISSING
+    aux: int = MISSING
+    flags: int = 0
+    blocks: list[int] | None = None
+    blocks2: list[int] | None = None
+    hashes: list[int] | None = None
+    rest: str | None = None
+    problem: str | None = None
+
+
+_ROUTES: dict[str, dict[str, str]] = {}
+"""By event: key to the place its value goes, as `kind:column[:domain]`."""
+
+_EVERYWHERE = {
+    "actor": "name:actor:actor",
+    "ts": "int:ts",
+    "seq": "int:seq",
+    "step": "int:step",
+    "req": "name:req:req",
+    "group": "name:group:group",
+    "pool": "name:pool:pool",
+    "handle": "name:handle:handle",
+    "part": "name:part:part",
+    "tokens": "tokens:",
+    "version": "int:version",
+    "kv_version": "int:kv_version",
+    "blocks": "list:blocks",
+    "hashes": "names:hashes:hash",
+    "pad": "flag:1",
+    "bypass": "flag:2",
+}
+
+_OWN: dict[str, dict[str, str]] = {
+    "touch": {"owner": "name:group2:req"},
+    "free": {"front": "list:blocks2", "owner": "name:group2:req"},
+    "pin": {"owner": "name:group2:req"},
+    "unpin": {"owner": "name:group2:req"},
+    "slide": {"window_start": "int:aux"},
+    "seal": {"from": "name:group2:group"},
+    "copy": {"src": "list:blocks", "dst": "list:blocks2", "src_group": "", "dst_group": "name:group2:group"},
+    "rollback": {"to": "int:aux"},
+    "resume": {"at": "int:aux", "blocks": ""},
+    "lookup": {"tokens": "int:aux", "hashes": "", "blocks": ""},
+    "store_begin": {"to": "name:pool2:pool", "peer": "list:blocks2"},
+    "load_begin": {"from": "name:pool2:pool", "peer": "list:blocks2"},
+    "store_end": {"ok": "notflag:4"},
+    "load_end": {"ok": "notflag:4"},
+    "pool": {"blocks": "int:aux"},
+    "state": {"hashes": "", "versions": ""},
+    "weights": {"version": ""},
+}  # fmt: skip
+
+
+def _routes(ev: str) -> dict[str, str]:
+    found = _ROUTES.get(ev)
+    if found is None:
+        spec = EVENTS[ev]
+        found = {k: v for k, v in _EVERYWHERE.items() if k in spec.keys}
+        found.update(_OWN.get(ev, {}))
+        _ROUTES[ev] = {k: v for k, v in found.items() if v}
+        found = _ROUTES[ev]
+    return found
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def encode(event: Event, names: Names) -> Row:
+    """The row of an event. Names not seen before are given numbers in `names`."""
+    if event.problem is not None or event.ev == MALFORMED:
+        text = event.raw if event.raw is not None else write_line(event)
+        return Row(event.pos, 0, rest=text, problem=event.problem or "malformed")
+    routes = _routes(event.ev)
+    columns: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    flags = 0
+    for key, value in event.data.items():
+        if key == "ev":
+            continue
+        route = routes.get(key)
+        if route is None:
+            rest[key] = value
+            continue
+        kind, _, where = route.partition(":")
+        if kind == "name":
+            column, _, domain = where.partition(":")
+            columns[column] = names.id(domain, value)
+        elif kind == "int":
+            columns[where] = value
+        elif kind == "list":
+            columns[where] = value
+        elif kind == "tokens":
+            columns["t0"], columns["t1"] = value
+        elif kind == "names":
+            column, _, domain = where.partition(":")
+            columns[column] = [names.id(domain, v) for v in value]
+        elif value is (kind == "flag"):
+            flags |= int(where)
+        else:
+            rest[key] = value
+    return Row(
+        event.pos,
+        EVENTS[event.ev].code,
+        flags=flags,
+        rest=_dumps(rest) if rest else None,
+        **columns,
+    )
+
+
+def decode(row: Row, names: Names) -> Event:
+    """The event of a row, equal to the one it was made from (key order aside)."""
+    if row.ev == 0:
+        event = parse_line(row.pos, row.rest or "")
+        return Event(row.pos, event.ev, event.data, row.problem, event.raw)
+    ev = BY_CODE[row.ev].name
+    data: dict[str, Any] = {"ev": ev}
+    for key, route in _routes(ev).items():
+        kind, _, where = route.partition(":")
+        if kind == "name":
+            column, _, domain = where.partition(":")
+            number = getattr(row, column)
+            if number != NO_NAME:
+                data[key] = names.name(domain, number)
+        elif kind == "int":
+            value = getattr(row, where)
+            if value != MISSING:
+                data[key] = value
+        elif kind == "list":
+            value = getattr(row, where)
+            if value is not None:
+                data[key] = value
+        elif kind == "tokens":
+            if row.t0 != MISSING:
+                data[key] = [row.t0, row.t1]
+        elif kind == "names":
+            if row.hashes is not None:
+                data[key] = [names.name("hash", h) for h in row.hashes]
+        elif row.flags & int(where):
+            data[key] = kind == "flag"
+    if row.rest:
+        data.update(json.loads(row.rest))
+    return Event(row.pos, ev, data)
+
+
+Encode = Callable[[Event, Names], Row]

@@ -1,0 +1,1 @@
+"""The fold of events into block states, and happens-before. One of each, used everywhere."""
