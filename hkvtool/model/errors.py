@@ -13,7 +13,9 @@ class Exit(IntEnum):
     USAGE = 2
     UNREADABLE = 3
     INCONCLUSIVE = 4
+    INTERNAL = 70
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 class HkvError(Exception):

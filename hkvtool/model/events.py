@@ -259,6 +259,6 @@ def check_keys(data: dict[str, Any]) -> str | None:
         against = "src" if beside == "dst" else "blocks"
         mate, other = data.get(beside), data.get(against)
         if isinstance(mate, list) and isinstance(other, list) and len(mate) != len(other):
-            if name != "unpublish" and not (name == "wire"):
+            if name != "unpublish" and name != "wire":
                 return f"{name}: {len(mate)} {beside} for {len(other)} {against}"
     return None

@@ -52,7 +52,10 @@ def _float(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_integer, parse_float=_float
+    object_pairs_hook=_no_duplicates,
+    parse_constant=_no_constant,
+    parse_int=_integer,
+    parse_float=_float,
 )
 
 

@@ -119,7 +119,10 @@ _OWN: dict[str, dict[str, str]] = {
     "unpin": {"owner": "name:group2:req"},
     "slide": {"window_start": "int:aux"},
     "seal": {"from": "name:group2:group"},
-    "copy": {"src": "list:blocks", "dst": "list:blocks2", "src_group": "", "dst_group": "name:group2:group"},
+    "copy": {
+        "src": "list:blocks", "dst": "list:blocks2", "src_group": "",
+        "dst_group": "name:group2:group",
+    },
     "rollback": {"to": "int:aux"},
     "resume": {"at": "int:aux", "blocks": ""},
     "lookup": {"tokens": "int:aux", "hashes": "", "blocks": ""},
@@ -168,9 +171,7 @@ def encode(event: Event, names: Names) -> Row:
         if kind == "name":
             column, _, domain = where.partition(":")
             columns[column] = names.id(domain, value)
-        elif kind == "int":
-            columns[where] = value
-        elif kind == "list":
+        elif kind in ("int", "list"):
             columns[where] = value
         elif kind == "tokens":
             columns["t0"], columns["t1"] = value

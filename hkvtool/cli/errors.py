@@ -1,0 +1,80 @@
+"""The one boundary where errors become words on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.text import shown
+
+DEBUG = "HKV_DEBUG"
+"""Set to 1, this environment variable adds the traceback to every error."""
+
+
+def tell(what: str, *, where: str = "", hint: str = "") -> None:
+    """Say on stderr what happened, where, and what to do next."""
+    lines = [f"{_red('error:')} {shown(what)}"]
+    if where:
+        lines.append(f"  where: {shown(where)}")
+    if hint:
+        lines.append(f"  hint: {shown(hint)}")
+    with suppress(OSError):  # nobody may be left to tell
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _red(text: str) -> str:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain or not sys.stderr.isatty() else f"\x1b[1;31m{text}\x1b[0m"
+
+
+def guarded(run: Callable[[], int | None]) -> int:
+    """The exit code of `run`, whatever it raises."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is shown escaped, not a reason to fail.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = run()
+        sys.stdout.flush()
+        return Exit.OK if code is None else int(code)
+    except KeyboardInterrupt:
+        with suppress(OSError):
+            print("interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        _hush()
+        return Exit.BROKEN_PIPE
+    except Exception as e:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        return _explain(e)
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, HkvError):
+        tell(error.what, where=error.where, hint=error.hint)
+        return error.exit_code
+    if isinstance(error, OSError) and error.strerror:
+        _hush()
+        tell(error.strerror, where=str(error.filename or ""))
+        return Exit.USAGE
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    tell(
+        f"unexpected {type(error).__name__}: {error}",
+        where=f"{last.filename}:{last.lineno} in {last.name}" if last else "",
+        hint=f"this is a bug in hkvtool, please report it; {DEBUG}=1 shows the traceback",
+    )
+    return Exit.INTERNAL
+
+
+def _hush() -> None:
+    """Keep the interpreter from flushing to a stdout that takes nothing more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""The reference engine: a hybrid allocator, and the workloads that drive it."""

@@ -1,0 +1,1 @@
+"""Many traces, checked in parallel."""

@@ -1,0 +1,1 @@
+"""Other people's formats, turned into hkv/1 events."""

@@ -1,0 +1,1 @@
+"""Black-box differential testing of a running server."""

@@ -1,0 +1,1 @@
+"""Caches, lanes, arms and schedules: the recorded events run again."""

@@ -1,0 +1,1 @@
+"""The trace file: schema, ingest of segments, import, export and seek."""

@@ -1,0 +1,1 @@
+"""Device work on real caches, each kernel with its torch reference."""

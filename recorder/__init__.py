@@ -1,0 +1,1 @@
+"""What runs inside the engine (hooks, rings, guard) and what listens outside."""
