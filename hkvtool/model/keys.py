@@ -7,6 +7,7 @@ would otherwise be misled (a token range is two ordered integers).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -93,13 +94,14 @@ def _any(v: Any) -> str | None:
     return None
 
 
+_LOGICAL_ID = re.compile(r"-?[0-9]{1,18}")
+
+
 def _place_map(v: Any) -> str | None:
     if not isinstance(v, dict):
         return "is not a map of logical id to pool index"
     for k, x in v.items():
-        try:
-            int(k)
-        except ValueError:
+        if not _LOGICAL_ID.fullmatch(k):
             return f"has a logical id {k!r} that is no integer"
         if _int(x):
             return f"of {k!r} is not an integer"
@@ -110,11 +112,15 @@ def _enum(name: str, *values: str) -> KeyType:
     return KeyType(name, _one_of(*values), {"enum": list(values)})
 
 
-_INT_SCHEMA: dict[str, Any] = {"type": "integer"}
-_NAME_SCHEMA: dict[str, Any] = {"type": ["string", "integer"]}
+_BOUNDS = {"exclusiveMinimum": -INT_LIMIT, "exclusiveMaximum": INT_LIMIT}
+_INT_SCHEMA: dict[str, Any] = {"type": "integer", **_BOUNDS}
+_NATURAL_SCHEMA: dict[str, Any] = {
+    "type": "integer", "minimum": 0, "exclusiveMaximum": INT_LIMIT,
+}  # fmt: skip
+_NAME_SCHEMA: dict[str, Any] = {"type": ["string", "integer"], **_BOUNDS}
 
 INT = KeyType("integer", _int, _INT_SCHEMA)
-NATURAL = KeyType("count", _natural, {"type": "integer", "minimum": 0})
+NATURAL = KeyType("count", _natural, _NATURAL_SCHEMA)
 STR = KeyType("string", _str, {"type": "string"})
 NAME = KeyType("name", _name, _NAME_SCHEMA)
 BOOL = KeyType("flag", _bool, {"type": "boolean"})
@@ -126,12 +132,12 @@ SCALARS = KeyType("list", _list_of(_any, "values"), {"type": "array"})
 TOKENS = KeyType(
     "token range",
     _tokens,
-    {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2},
+    {"type": "array", "items": _NATURAL_SCHEMA, "minItems": 2, "maxItems": 2},
 )
 INT_BY_GROUP = KeyType(
     "count by group",
     _map_of(_natural, "counts"),
-    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+    {"type": "object", "additionalProperties": _NATURAL_SCHEMA},
 )
 INTS_BY_GROUP = KeyType(
     "list of integers by group",
@@ -149,7 +155,15 @@ ROUTE_BY_GROUP = KeyType(
     {"type": "object", "additionalProperties": {"enum": list(ROUTES)}},
 )
 OBJECT = KeyType("object", _map_of(_any, "values"), {"type": "object"})
-PLACES = KeyType("map of logical id to pool index", _place_map, {"type": "object"})
+PLACES = KeyType(
+    "map of logical id to pool index",
+    _place_map,
+    {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_LOGICAL_ID.pattern}$"},
+        "additionalProperties": _INT_SCHEMA,
+    },
+)
 SCALAR = KeyType("name or number", _name, _NAME_SCHEMA)
 FORM = _enum("form", *(f.value for f in HOME_FORMS))
 MEDIUM = _enum("medium", *MEDIA)

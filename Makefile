@@ -1,0 +1,73 @@
+# make demo    install into .venv and see a fault recorded, checked and replayed
+# make test    everything CI runs: lint, types, other interpreters, all tests
+# make soak    the long runs
+# make docs    the reference pages, from the code
+# make clean   remove what was built
+#
+# Checks run on an installed wheel from out/, never from here: with this folder as working
+# directory its hkvtool/ would shadow the installed one and miss the rooms that lie beside it.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3 /usr/bin/python3, \
+	$(shell $(p) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+		2>/dev/null && echo $(p))))
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PINS := -c constraints/torch.txt -c constraints/py311.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+PYTEST = cd out && $(BIN)/python -m pytest -c ../pyproject.toml --rootdir=.. -p no:cacheprovider
+
+unexport PYTHONPATH PYTHONHOME MYPYPATH
+
+.PHONY: demo test lint types pythons tests soak docs clean wheel install install-dev
+
+demo: install
+	cd out && $(BIN)/hkvtool demo
+
+test: lint types pythons tests
+
+lint: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install-dev
+	cd out && $(BIN)/mypy --config-file ../pyproject.toml --cache-dir .mypy_cache -p hkvtool
+
+# The rooms that run inside engines and the store, on the other interpreters of this machine.
+pythons: install-dev
+	$(BIN)/python tests/other_pythons.py out/dist/*.whl
+
+tests: install-dev
+	$(PYTEST) ../tests -n $(WORKERS) $(PYTEST_ARGS)
+
+soak: install-dev
+	$(PYTEST) ../tests --soak --hypothesis-profile=soak -m soak $(PYTEST_ARGS)
+
+docs:
+	$(PYTHON) -m hkvtool.model.reference docs/reference
+
+# setuptools keeps files in build/ that the sources no longer have.
+wheel: $(VENV)/torch
+	rm -rf build hkvtool.egg-info out/dist
+	mkdir -p out/dist
+	$(PIP) wheel --no-deps -w out/dist .
+	rm -rf build hkvtool.egg-info
+
+install: wheel
+	$(PIP) install $(PINS) out/dist/*.whl
+	$(PIP) install --no-deps --force-reinstall out/dist/*.whl
+
+install-dev: install
+	$(PIP) install $(PINS) "$$(echo out/dist/*.whl)[dev]"
+
+# torch comes first and alone: asked for as somebody's dependency, it may resolve to another build.
+$(VENV)/torch: constraints/torch.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv; set PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install -r constraints/torch.txt
+	touch $@
+
+clean:
+	rm -rf .venv .venv-* out build dist hkvtool.egg-info
