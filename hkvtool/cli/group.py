@@ -53,8 +53,9 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl([(c.name, c.line) for c in rows])
 
 
-def _app(**settings: Any) -> typer.Typer:
+def _app(*, add_completion: bool = False, **settings: Any) -> typer.Typer:
     return typer.Typer(
+        add_completion=add_completion,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
         **settings,
