@@ -1,0 +1,88 @@
+"""What the order remembers of edges, within fixed bounds whatever the length of a trace.
+
+A signal may be waited for, a step's op may come, a transfer may end arbitrarily later, so each
+is remembered until it is among the oldest of its kind. `forgotten` counts what was dropped:
+once it is above zero, an edge from very far back may be missing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+from hkvtool.state.order_stamp import Clock, Signal, Stamp, Transfer, Wait, advanced, joined
+
+SIGNALS = 1 << 14
+"""Events (names) whose last signal is remembered."""
+
+STEPS = 1 << 10
+"""Steps remembered; engines keep fewer than ten in flight."""
+
+TRANSFERS = 1 << 16
+"""Transfers that may be open at once."""
+
+RECENT = 1 << 12
+"""Signals and waits kept for explanations only."""
+
+
+class StepTrail:
+    """The edges of one step: by lane its latest dispatch and its latest op; its last retire.
+
+    `done` is what the ops that an earlier retire collected knew, merged: a second retire of
+    the same step is ordered after them too, but not after the first retire.
+    """
+
+    __slots__ = ("dispatched", "done", "ops", "retired")
+
+    def __init__(self) -> None:
+        self.dispatched: dict[int, Stamp] = {}
+        self.ops: dict[int, Stamp] = {}
+        self.done: Clock = ()
+        self.retired: Stamp | None = None
+
+    def collect(self) -> Clock:
+        """What is known once every op seen so far has ended."""
+        for lane, op in self.ops.items():
+            self.done = joined(self.done, advanced(op.clock, lane, op.index))
+        self.ops.clear()
+        return self.done
+
+
+class Trail:
+    """Signals by event, steps by number, open transfers by handle."""
+
+    def __init__(self) -> None:
+        self.signals: OrderedDict[str | int, Signal] = OrderedDict()
+        self.steps: OrderedDict[int, StepTrail] = OrderedDict()
+        self.open: OrderedDict[tuple[str, str | int], list[Transfer]] = OrderedDict()
+        self.recent_signals: deque[Signal] = deque(maxlen=RECENT)
+        self.recent_waits: deque[Wait] = deque(maxlen=RECENT)
+        self.dispatchers: set[int] = set()
+        self.forgotten = 0
+
+    def signal(self, signal: Signal) -> None:
+        self.signals[signal.event] = signal
+        self.signals.move_to_end(signal.event)
+        self._bound(self.signals, SIGNALS)
+        self.recent_signals.append(signal)
+
+    def step(self, number: int) -> StepTrail:
+        """The trail of a step, begun where there is none."""
+        found = self.steps.get(number)
+        if found is None:
+            found = self.steps[number] = StepTrail()
+            self._bound(self.steps, STEPS)
+        return found
+
+    def dispatch(self, stamp: Stamp, number: int) -> None:
+        self.step(number).dispatched[stamp.lane] = stamp
+        self.dispatchers.add(stamp.lane)
+
+    def begin(self, kind: str, transfer: Transfer) -> None:
+        self.open.setdefault((kind, transfer.handle), []).append(transfer)
+        self._bound(self.open, TRANSFERS)
+
+    def _bound(self, table: OrderedDict[Any, Any], limit: int) -> None:
+        if len(table) > limit:
+            table.popitem(last=False)
+            self.forgotten += 1
