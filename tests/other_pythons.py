@@ -23,7 +23,10 @@ def interpreter(version: str) -> str | None:
     names += sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))
     for name in names:
         # A pyenv shim can be on PATH for a version that is not switched on, and then fails.
-        if name and subprocess.run([name, "-c", "import venv"], capture_output=True).returncode == 0:
+        if (
+            name
+            and subprocess.run([name, "-c", "import venv"], capture_output=True).returncode == 0
+        ):
             return name
     return None
 

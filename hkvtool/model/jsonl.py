@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
@@ -59,6 +60,18 @@ _DECODER = json.JSONDecoder(
 )
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""How JSON writes half of a character beyond the first 65,536; most lines have none."""
+
+
+def _half_a_character(data: dict[str, Any]) -> bool:
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def parse_line(pos: int, text: str) -> Event:
     """The event on one line. Never raises: what is wrong is `Event.problem`."""
     try:
@@ -71,6 +84,8 @@ def parse_line(pos: int, text: str) -> Event:
         return Event(pos, MALFORMED, {}, f"not JSON: {e.msg} at column {e.colno}", text)
     if not isinstance(data, dict):
         return Event(pos, MALFORMED, {}, "not an object", text)
+    if _SURROGATE.search(text) and _half_a_character(data):
+        return Event(pos, MALFORMED, {}, "half a surrogate pair, which no encoding can hold", text)
     event = Event.of(pos, data)
     if event.ev == MALFORMED:
         return Event(pos, MALFORMED, {}, event.problem, text)
@@ -124,6 +139,6 @@ def write_jsonl(events: Iterable[Event], stream: IO[bytes]) -> int:
     """Write events as JSON lines; returns how many."""
     n = 0
     for event in events:
-        stream.write(write_line(event).encode("utf-8", "surrogatepass") + b"\n")
+        stream.write(write_line(event).encode() + b"\n")
         n += 1
     return n

@@ -68,9 +68,9 @@ def _value(kind: KeyType) -> str:
 def _rules() -> Iterator[str]:
     yield "# Rules"
     yield ""
-    yield "Every finding carries one of these codes, and a code never changes meaning. A rule whose"
-    yield "evidence a trace lacks is reported as not evaluable, never as passed. `hkvtool rules CODE`"
-    yield "shows the two smallest traces that it fires and does not fire on."
+    yield "Every finding carries one of these codes, and a code never changes meaning. A rule"
+    yield "whose evidence a trace lacks is reported as not evaluable, never as passed. `hkvtool"
+    yield "rules CODE` shows the smallest traces that it fires on and does not."
     for digit, family in FAMILIES.items():
         yield ""
         yield f"## {digit}xx: {family}"
