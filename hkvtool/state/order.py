@@ -41,7 +41,7 @@ from hkvtool.state.order_stamp import (
     advanced,
     joined,
 )
-from hkvtool.state.order_trail import Trail
+from hkvtool.state.order_trail import BOUNDS, StepTrail, Trail
 
 LANES = 1 << 10
 """Lanes that are ordered. Clocks are as long as there are lanes, so their number is bounded."""
@@ -67,19 +67,23 @@ class Order:
 
     def feed(self, event: Event) -> Stamp:
         """The stamp of the next event."""
-        ev = event.ev
-        lane = self._lane(event)
-        if lane == UNTRACKED:
-            return Stamp(ev, event.pos, UNTRACKED, 0, (), event.step)
+        if event.problem is not None:
+            return Stamp(event.ev, event.pos, UNTRACKED, 0, (), None)
+        actor = event.actor
+        lane = self._numbers.get(actor)
+        if lane is None:
+            lane = self._new_lane(actor)
+            if lane == UNTRACKED:
+                self.untracked += 1
+                return Stamp(event.ev, event.pos, UNTRACKED, 0, (), event.step)
         index = self._indices[lane] = self._indices[lane] + 1
         step: int | None = event.data.get("step")
+        ev = event.ev
         if ev in _EDGES:
             return self._edge(event, lane, index, step)
         if step is None:
             return Stamp(ev, event.pos, lane, index, self._clocks[lane], None)
-        trail = self.trail.step(step)
-        for dispatch in trail.dispatched.values():
-            self._follow(lane, dispatch)
+        trail = self._enter(lane, step)
         stamp = trail.ops[lane] = Stamp(ev, event.pos, lane, index, self._clocks[lane], step)
         return stamp
 
@@ -106,21 +110,26 @@ class Order:
         """
         return missing_edge(self.trail, self.lanes, a, b)
 
-    def _lane(self, event: Event) -> int:
-        if event.problem is not None:
+    def _new_lane(self, actor: str) -> int:
+        lane = len(self.lanes)
+        if lane >= LANES:
             return UNTRACKED
-        actor = event.actor
-        lane = self._numbers.get(actor)
-        if lane is None:
-            lane = len(self.lanes)
-            if lane >= LANES:
-                self.untracked += 1
-                return UNTRACKED
-            self._numbers[actor] = lane
-            self.lanes.append(actor)
-            self._indices.append(0)
-            self._clocks.append(())
+        self._numbers[actor] = lane
+        self.lanes.append(actor)
+        self._indices.append(0)
+        self._clocks.append(())
         return lane
+
+    def _enter(self, lane: int, number: int) -> StepTrail:
+        """An op of a step on `lane`: ordered after the step's dispatches."""
+        trail = self.trail.steps.get(number) or self.trail.step(number)
+        mine = self._clocks[lane]
+        for source, dispatch in trail.dispatched.items():
+            # The check of `_follow`, made here because an op's dispatch is nearly always known.
+            if source >= len(mine) or mine[source] < dispatch.index:
+                self._follow(lane, dispatch)
+                mine = self._clocks[lane]
+        return trail
 
     def _follow(self, lane: int, earlier: Stamp) -> None:
         """From here on `lane` is ordered after `earlier`, and so after what that one knew."""
@@ -137,10 +146,8 @@ class Order:
         op = None
         signal: Signal | None = None
         ended: list[Transfer] = []
-        if step is not None and ev != "dispatch" and ev != "retire":
-            op = trail.step(step)
-            for dispatch in op.dispatched.values():
-                self._follow(lane, dispatch)
+        if step is not None and ev not in BOUNDS:
+            op = self._enter(lane, step)
         if ev == "wait":
             signal = trail.signals.get(data["event"])
             if signal is not None:

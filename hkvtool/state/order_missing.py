@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hkvtool.state.order_stamp import UNTRACKED, Signal, Stamp, Transfer, by_pos
-from hkvtool.state.order_trail import Trail
+from hkvtool.state.order_trail import BOUNDS, Trail
 
 SIGNAL_WAIT, RETIRE, COMPLETION, DISPATCH = "signal/wait", "retire", "completion", "dispatch"
 
@@ -65,12 +65,10 @@ class _Search:
             if gate is not None:
                 return self._completion(end, gate)
             return self._lacks_signal(end, f"behind the end of {self._name(a)} {_at(end)}")
-        dispatch = self._gate_on(a.lane)
-        if dispatch is not None and dispatch.ev == "dispatch":
-            return self._made(
-                DISPATCH, a, dispatch,
-                f"the dispatch of step {b.step} {_at(dispatch)} only after {self._name(a)}",
-            )  # fmt: skip
+        gate = self._gate_on(a.lane)
+        if gate is not None:
+            kind = SIGNAL_WAIT if isinstance(gate, Signal) else DISPATCH
+            return self._made(kind, a, gate, f"{self._start(gate)}, only after {self._name(a)}")
         signal = self._signal_behind(a)
         if signal is not None:
             return self._lacks_wait(signal)
@@ -86,7 +84,7 @@ class _Search:
 
     def _dispatches(self) -> list[Stamp]:
         b = self.b
-        step = None if b.step is None else self.trail.steps.get(b.step)
+        step = self.trail.steps.get(b.step) if b.step is not None and b.ev not in BOUNDS else None
         return [] if step is None else [d for d in step.dispatched.values() if d.pos < b.pos]
 
     def _issuers(self) -> list[Stamp]:
@@ -147,7 +145,7 @@ class _Search:
 
     def _completion(self, end: Stamp | None, gate: Stamp) -> MissingEdge:
         a = self.a
-        seen = f"the end of {self._name(a)}" + ("" if end is None else f" ({_at(end)[3:]})")
+        seen = f"the end of {self._name(a)}" + ("" if end is None else f" ({_line(end)})")
         lane = self._lane(a if end is None else end)
         how = "" if lane == self._lane(gate) else f", awaited on {self._lane(gate)}"
         text = f"{seen}{how} before {self._start(gate)}"
@@ -162,7 +160,7 @@ class _Search:
             gate = self._gate(self.a.pos)
             text = f"a retire of step {number} before {self._start(gate)}"
             return MissingEdge(RETIRE, None, self._lane(gate), gate.pos, self._lane(gate), text)
-        seen = f"the retire of step {number} ({_at(retire)[3:]})"
+        seen = f"the retire of step {number} ({_line(retire)})"
         on_lane = self._gate_on(retire.lane)
         if on_lane is not None:
             return self._made(RETIRE, retire, on_lane, f"{seen} before {self._start(on_lane)}")
@@ -193,5 +191,9 @@ class _Search:
         return "?" if stamp.lane == UNTRACKED else self.lanes[stamp.lane]
 
 
+def _line(stamp: Stamp) -> str:
+    return f"line {stamp.pos}"
+
+
 def _at(stamp: Stamp) -> str:
-    return f"at line {stamp.pos}"
+    return f"at {_line(stamp)}"

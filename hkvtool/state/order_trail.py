@@ -12,6 +12,9 @@ from typing import Any
 
 from hkvtool.state.order_stamp import Clock, Signal, Stamp, Transfer, Wait, advanced, joined
 
+BOUNDS = frozenset({"dispatch", "retire"})
+"""The two ends of a step; every other event that carries its number is an op of it."""
+
 SIGNALS = 1 << 14
 """Events (names) whose last signal is remembered."""
 

@@ -56,7 +56,7 @@ def step(
     ``blk2[c0:c1]`` and ``hsh[h0:h1]`` are the event's lists. The `failed` blocks of a transfer's
     end come as ``blk``. Events that say nothing of a block's state pass.
     """
-    if kind == USE or kind == SLIDE:
+    if kind in (USE, SLIDE):
         used(st, base, blk, b0, b1, pos)
     elif kind == WRITE:
         if flags & PAD:
@@ -79,7 +79,7 @@ def step(
             unpublish_blocks(st, table, base, blk, b0, b1, pos)
         else:
             unpublish_hashes(st, table, hsh, h0, h1, pos)
-    elif kind == SEAL or kind == INDEX:
+    elif kind in (SEAL, INDEX):
         if b1 > b0 and base + blk[b0] >= 0:
             first, last = t0, t1
             if t0 == MISSING and st.start[base + blk[b0]] != MISSING:
@@ -87,11 +87,11 @@ def step(
                 last = first + (b1 - b0) * st.g_tokens[g]
             if first != MISSING:
                 write(st, g, base, blk, b0, b1, first, last, version, kver, req, pos)
-    elif kind == STORE_BEGIN or kind == LOAD_BEGIN:
+    elif kind in (STORE_BEGIN, LOAD_BEGIN):
         store = 1 if kind == STORE_BEGIN else 0
         begin(st, store, g, base, pool2, base2, handle, blk, b0, b1, blk2, c0, c1, t0, t1,
               version, kver, pos)  # fmt: skip
-    elif kind == STORE_END or kind == LOAD_END:
+    elif kind in (STORE_END, LOAD_END):
         end(st, handle, 0 if flags & FAILED else 1, blk, b0, b1, base, pos)
     elif kind == COPY:
         copy(st, g, g2, base, base2, blk, b0, b1, blk2, c0, c1, pos)
@@ -106,6 +106,6 @@ def step(
         pin(st, base, blk, b0, b1, 1, pos)
     elif kind == UNPIN:
         pin(st, base, blk, b0, b1, -1, pos)
-    elif kind == PREEMPT or kind == ABORT or kind == FINISH:
+    elif kind in (PREEMPT, ABORT, FINISH):
         if req >= 0:
             forget_request(st, req)

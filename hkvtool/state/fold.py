@@ -1,0 +1,419 @@
+"""The fold of events into block states, one event at a time.
+
+`Fold` is the plain form: lists, no compiler, for traces below `PLAIN_LIMIT` events, the guard and
+every question about one moment. The transitions are those of `hkvtool.state.step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hkvtool.model.event import Event
+from hkvtool.model.events import EVENTS
+from hkvtool.model.rows import FAILED, MISSING, NO_NAME, PAD, Names
+from hkvtool.state import arrays as a
+from hkvtool.state import blocks as blocks_module
+from hkvtool.state import content, hashes
+from hkvtool.state.declarations import Declarations, Group, Pool
+from hkvtool.state.step import step
+
+PLAIN_LIMIT = 50_000
+"""Shorter traces never wait for a compiler."""
+
+NO_SLOT = -(1 << 40)
+"""Stands for a block id that is none: ``base + NO_SLOT`` is below 0 in any trace."""
+
+_FOLDED = frozenset(
+    "alloc touch free publish unpublish slide reset pin unpin write seal index zero copy rollback "
+    "use store_begin load_begin store_end load_end preempt abort finish".split()
+)
+_WITH_GROUP = frozenset(
+    "publish write seal index use store_begin load_begin slide fingerprint select".split()
+)
+_GROUP_OR_POOL = frozenset("alloc touch free pin unpin zero".split())
+
+
+class Problem(NamedTuple):
+    """Why an event is impossible as written (HKV905).
+
+    `midway` ones are excused in a recording that began in the middle.
+    """
+
+    text: str
+    midway: bool = False
+
+
+class Transfer(NamedTuple):
+    """A transfer under way or ended, by what began it."""
+
+    begin: Event
+    group: Group
+    far: Pool | None
+
+
+class Fold:
+    """Every block's state after the events applied so far."""
+
+    def __init__(self, names: Names | None = None) -> None:
+        self.names = names or Names()
+        self.declared = Declarations()
+        self.st = a.Arrays(*([] for _ in a.Arrays._fields))
+        self.st.h.extend([0] * a.HEADER)
+        self.st.h[a.COMPONENTS] = 1
+        self.transfers: dict[str, Transfer] = {}
+        self.pos = 0
+        self.block_of: list[int] = []
+        self._slots: list[dict[int, int]] = []
+        self._pools: list[Pool] = []
+        self._control: dict[str, Callable[[Event], Problem | None]] = {
+            "pool": self._declare_pool,
+            "group": self._declare_group,
+            "kernel": self._declare_kernel,
+            "limits": self._declare_limits,
+            "state": self._state,
+            "remap": self._remap,
+            "weights": self._weights,
+            "dropped": self._dropped,
+        }
+
+    # --- looking ---------------------------------------------------------------------------
+
+    def pool_of(self, slot: int) -> Pool:
+        return self._pools[self.st.slot_pool[slot]]
+
+    def slot(self, pool: Pool, block: int) -> int:
+        """The slot of a block, made on first sight; `NO_SLOT` where the id is no block."""
+        found = self._slots[pool.id].get(block)
+        if found is not None:
+            return found
+        if block < 0 or not pool.has(block):
+            return NO_SLOT
+        return self._new_slot(pool, block)
+
+    def find(self, pool: Pool, block: int) -> int | None:
+        """The slot of a block that some event has named."""
+        return self._slots[pool.id].get(block)
+
+    def slots_of(self, pool: Pool) -> dict[int, int]:
+        """Slots of a pool by block id, of the blocks that some event has named."""
+        return self._slots[pool.id]
+
+    def component(self, slot: int, group: Group) -> int:
+        """The place of a group's share of a slot in the component arrays."""
+        return slot * int(self.st.h[a.COMPONENTS]) + group.component
+
+    def group(self, name: Any) -> Group | None:
+        return None if name is None else self.declared.groups.get(str(name))
+
+    def place(self, event: Event) -> tuple[Group | None, Pool | None]:
+        """The group and pool that an event's `blocks` are of."""
+        group = self.group(event.get("group"))
+        if "pool" in event and event.ev not in ("pool", "group"):
+            return group, self.declared.pools.get(str(event["pool"]))
+        return group, group.pool if group else None
+
+    # --- growing ---------------------------------------------------------------------------
+
+    def _extend(self, per: str, size: int) -> None:
+        for name, extent in a.EXTENTS.items():
+            if extent.per == per:
+                column = getattr(self.st, name)
+                if len(column) < size:
+                    column.extend([extent.empty] * (size - len(column)))
+
+    def _new_slot(self, pool: Pool, block: int) -> int:
+        slot = len(self.block_of)
+        self.block_of.append(block)
+        self._slots[pool.id][block] = slot
+        self._extend("slot", slot + 1)
+        self._extend("component", (slot + 1) * self.st.h[a.COMPONENTS])
+        self.st.slot_pool[slot] = pool.id
+        return slot
+
+    def _widen(self, width: int) -> None:
+        """Make room for more components a slot."""
+        old = self.st.h[a.COMPONENTS]
+        if width <= old:
+            return
+        for name, extent in a.EXTENTS.items():
+            if extent.per in ("component", "pool_component"):
+                column = getattr(self.st, name)
+                wider: list[int] = []
+                for i in range(0, len(column), old):
+                    wider += column[i : i + old] + [extent.empty] * (width - old)
+                column[:] = wider
+        self.st.h[a.COMPONENTS] = width
+
+    def _req(self, name: Any) -> int:
+        if name is None:
+            return NO_NAME
+        number = self.names.id("req", name)
+        self._extend("req", number + 1)
+        self._extend("req_table", (number + 1) * max(1, self.st.h[a.TABLES]))
+        return number
+
+    def _hash(self, name: Any) -> int:
+        number = self.names.id("hash", name)
+        self._extend("hash", number + 1)
+        return number
+
+    # --- declarations ----------------------------------------------------------------------
+
+    def _declare_pool(self, event: Event) -> Problem | None:
+        pool = self.declared.pool(event)
+        if pool.id == len(self._pools):
+            self._pools.append(pool)
+            self._slots.append({})
+            self._extend("pool", len(self._pools))
+            self._extend("pool_component", len(self._pools) * self.st.h[a.COMPONENTS])
+        else:
+            pool.map = self._pools[pool.id].map
+            self._pools[pool.id] = pool
+        self.st.size[pool.id] = pool.blocks
+        self.st.tier[pool.id] = int(pool.tier)
+        self._mirrors()
+        return None
+
+    def _declare_group(self, event: Event) -> Problem | None:
+        group = self.declared.group(event)
+        if isinstance(group, str):
+            return Problem(group)
+        self._widen(group.component + 1)
+        self._extend("group", len(self.declared.groups))
+        st = self.st
+        tables = len(self.declared.tables)
+        if tables != st.h[a.TABLES]:
+            old = max(1, st.h[a.TABLES])
+            rows = [st.next_token[i : i + old] for i in range(0, len(st.next_token), old)]
+            st.next_token[:] = [v for row in rows for v in row + [0] * (tables - len(row))]
+            st.h[a.TABLES] = tables
+        st.g_table[group.id] = group.table_id
+        st.g_comp[group.id] = group.component
+        st.g_tokens[group.id] = group.block_tokens
+        st.g_form[group.id] = group.form_number
+        st.g_pool[group.id] = group.pool.id
+        place = group.pool.id * st.h[a.COMPONENTS] + group.component
+        st.recur[place] = int(group.form == "recurrent")
+        self._mirrors()
+        return None
+
+    def _mirrors(self) -> None:
+        """Which component a group's content is on each pool."""
+        groups, pools = list(self.declared.groups.values()), self._pools
+        table = [-1] * (len(groups) * len(pools))
+        for group in groups:
+            for pool in pools:
+                if pool is not group.pool:
+                    there = self.declared.mirror(group, pool)
+                    if there is not None:
+                        table[group.id * len(pools) + pool.id] = there.component
+        self.st.mirror[:] = table
+
+    def _declare_kernel(self, event: Event) -> Problem | None:
+        if self.group(event["group"]) is None:
+            return Problem(f"kernel: group {event['group']!r} is not declared")
+        self.declared.kernels.append(event)
+        return None
+
+    def _declare_limits(self, event: Event) -> Problem | None:
+        self.declared.limits.append(event)
+        return None
+
+    def _remap(self, event: Event) -> Problem | None:
+        pool = self.declared.pools.get(str(event["pool"]))
+        if pool is None:
+            return Problem(f"remap: pool {event['pool']!r} is not declared")
+        pool.map.update({int(k): v for k, v in event["map"].items()})
+        pool.map_pos = event.pos
+        self.st.h[a.MAPPED] = 1
+        return None
+
+    def _weights(self, event: Event) -> Problem | None:
+        self.st.h[a.EPOCH] += 1
+        return None
+
+    def _dropped(self, event: Event) -> Problem | None:
+        pool = self.declared.pools.get(str(event.get("pool")))
+        for slot in range(len(self.block_of)):
+            if pool is None or self.st.slot_pool[slot] == pool.id:
+                self.st.unsure[slot] = 1
+        return None
+
+    def _state(self, event: Event) -> Problem | None:
+        """What held when recording began: counts where stated, content without positions."""
+        pool = self.declared.pools.get(str(event["pool"]))
+        if pool is None:
+            return Problem(f"state: pool {event['pool']!r} is not declared")
+        blocks = event["blocks"]
+        columns: dict[str, list[Any]] = {}
+        for key in ("refs", "gens", "hashes", "versions", "written", "owners", "groups"):
+            values = event.get(key)
+            if values is not None and len(values) != len(blocks):
+                return Problem(f"state: {len(values)} {key} for {len(blocks)} blocks")
+            columns[key] = values or [None] * len(blocks)
+        for i, block in enumerate(blocks):
+            slot = self.slot(pool, block)
+            if slot < 0:
+                return Problem(f"state: block {block} is beyond pool {pool.name!r}")
+            self._state_of(event, slot, {k: v[i] for k, v in columns.items()})
+        for block in reversed(event.get("free_order") or ()):
+            slot = self.slot(pool, block)
+            if slot >= 0 and self.st.refs[slot] <= 0:
+                blocks_module.unlink_free(self.st, slot)
+                blocks_module.prepend_free(self.st, slot)
+        return None
+
+    def _state_of(self, event: Event, slot: int, told: dict[str, Any]) -> None:
+        st = self.st
+        group = self.group(told["groups"])
+        st.gen[slot] = told["gens"] if told["gens"] is not None else max(1, st.gen[slot])
+        st.touch[slot] = event.pos
+        st.unsure[slot] = 0
+        if told["refs"] is not None:
+            st.known[slot] = a.FROM_STATE
+            st.refs[slot] = told["refs"]
+            blocks_module.unlink_free(st, slot)
+            if told["refs"] == 0:
+                blocks_module.append_free(st, slot)
+        if told["owners"] is not None:
+            blocks_module.set_owner(st, slot, self._req(told["owners"]))
+        if group is not None:
+            st.table[slot] = group.table_id
+        for k in range(st.h[a.COMPONENTS]):
+            c = slot * st.h[a.COMPONENTS] + k
+            content.void(st, c)
+            st.cgen[c] = st.gen[slot]
+            if told["written"] != 0:
+                st.cid[c] = content.fresh(st)
+                st.vague[c] = 1
+                st.epoch[c] = st.h[a.EPOCH]
+            if told["versions"] is not None:
+                st.ver[c] = told["versions"]
+        named = told["hashes"]
+        for name in named if isinstance(named, list) else [named]:
+            if name is not None:
+                self._extend("entry", st.h[a.ENTRIES] + 1)
+                table = group.table_id if group else st.table[slot]
+                hashes.publish_one(st, slot, table, self._hash(name), MISSING, event.pos)
+
+    # --- events ----------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> Problem | None:
+        """Fold one event; says why where it is impossible as written, and then changes nothing."""
+        self.pos = event.pos
+        if event.problem is not None:
+            return Problem(event.problem)
+        control = self._control.get(event.ev)
+        if control is not None:
+            return control(event)
+        group = self.group(event.get("group"))
+        if group is None and "group" in event and event.ev != "wire":
+            return Problem(f"{event.ev}: group {event['group']!r} is not declared")
+        if event.ev not in _FOLDED:
+            return None
+        return self._fold(event, group)
+
+    def _fold(self, event: Event, group: Group | None) -> Problem | None:
+        data = event.data
+        kind = event.ev
+        pool = group.pool if group else None
+        if "pool" in data:
+            pool = self.declared.pools.get(str(data["pool"]))
+            if pool is None:
+                return Problem(f"{kind}: pool {data['pool']!r} is not declared")
+        g2, far = NO_NAME, None
+        handle = NO_NAME
+        near, other = data.get("blocks") or (), ()
+        flags = PAD if data.get("pad") else 0
+        aux = MISSING
+        if kind == "copy":
+            problem, group, pool, to, far = self._copy_places(event, group, pool)
+            if problem:
+                return problem
+            near, other = data["src"], data["dst"]
+            g2 = to.id if to else NO_NAME
+        elif kind == "free":
+            far, other = pool, data.get("front") or ()
+        elif kind in ("store_begin", "load_begin"):
+            name = data.get("to" if kind == "store_begin" else "from")
+            far = self.declared.pools.get(str(name)) if name is not None else None
+            if name is not None and far is None:
+                return Problem(f"{kind}: pool {name!r} is not declared")
+            other = data.get("peer") or () if far else ()
+            handle = self._begin(event, group, far)
+        elif kind in ("store_end", "load_end"):
+            known = self.transfers.get(str(data["handle"]))
+            if known is None:
+                return Problem(f"{kind}: transfer {data['handle']!r} never began", midway=True)
+            handle = self.names.id("handle", str(data["handle"]))
+            pool = known.group.pool
+            near = data.get("failed") or ()
+            if data.get("ok") is False:
+                flags |= FAILED
+        elif kind == "rollback":
+            aux = data["to"]
+        elif kind in _GROUP_OR_POOL and pool is None:
+            return Problem(f"{kind}: names neither a group nor a pool")
+        elif kind == "unpublish" and near and pool is None:
+            pools = [p for p in self._pools if not p.tier]
+            if len(pools) != 1:
+                return Problem("unpublish: blocks without a group")
+            pool = pools[0]
+        slots = self._resolve(pool, near)
+        slots2 = self._resolve(far, other)
+        for where, ids, found in ((pool, near, slots), (far, other, slots2)):
+            if NO_SLOT in found and where is not None:
+                bad = ids[found.index(NO_SLOT)]
+                if not (bad < 0 and kind == "use"):
+                    return Problem(f"{kind}: block {bad} is beyond pool {where.name!r}")
+        hashed = [self._hash(h) for h in data.get("hashes") or ()] if kind in (
+            "publish", "unpublish") else []  # fmt: skip
+        if kind == "publish":
+            self._extend("entry", self.st.h[a.ENTRIES] + len(hashed))
+        tokens = data.get("tokens")
+        t0, t1 = tokens if tokens else (MISSING, MISSING)
+        req = self._req(data.get("req"))
+        if req < 0 and "owner" in data:
+            req = self._req(data["owner"])
+        step(
+            self.st, EVENTS[kind].code, event.pos, req, group.id if group else NO_NAME, g2,
+            pool.id if pool and "pool" in data else NO_NAME, far.id if far else NO_NAME, handle,
+            t0, t1, data.get("version", MISSING), data.get("kv_version", MISSING), aux, flags,
+            0, 0, slots, 0, len(slots), slots2, 0, len(slots2), hashed, 0, len(hashed),
+        )  # fmt: skip
+        return None
+
+    def _resolve(self, pool: Pool | None, blocks: Any) -> list[int]:
+        if pool is None:
+            return []
+        known = self._slots[pool.id]
+        return [known[b] if b in known else self.slot(pool, b) for b in blocks]
+
+    def _begin(self, event: Event, group: Group | None, far: Pool | None) -> int:
+        assert group is not None
+        name = str(event["handle"])
+        self.transfers[name] = Transfer(event, group, far)
+        handle = self.names.id("handle", name)
+        self._extend("handle", handle + 1)
+        self._extend("arena", self.st.h[a.ARENA] + len(event["blocks"]) * a.RECORD)
+        return handle
+
+    def _copy_places(
+        self, event: Event, group: Group | None, pool: Pool | None
+    ) -> tuple[Problem | None, Group | None, Pool | None, Group | None, Pool | None]:
+        """Source group and pool, destination group and pool of a copy."""
+        sides: list[tuple[Group | None, Pool | None]] = []
+        for key in ("src_group", "dst_group"):
+            side, where = group, pool
+            if key in event:
+                side = self.group(event[key])
+                if side is None:
+                    text = f"copy: group {event[key]!r} is not declared"
+                    return Problem(text), None, None, None, None
+                where = side.pool
+            sides.append((side, where))
+        (src, src_pool), (dst, dst_pool) = sides
+        if src_pool is None or dst_pool is None:
+            return Problem("copy: names neither a group nor a pool"), None, None, None, None
+        return None, src, src_pool, dst, dst_pool
