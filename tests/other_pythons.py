@@ -22,13 +22,14 @@ def interpreter(version: str) -> str | None:
     names = [shutil.which(f"python{version}")]
     names += sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))
     for name in names:
-        # A pyenv shim can be on PATH for a version that is not switched on, and then fails.
-        if (
-            name
-            and subprocess.run([name, "-c", "import venv"], capture_output=True).returncode == 0
-        ):
+        if name and starts(name):
             return name
     return None
+
+
+def starts(python: str) -> bool:
+    """Whether it runs: a pyenv shim can be on PATH for a version that is not switched on."""
+    return subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0
 
 
 def environment(version: str, python: str) -> Path:

@@ -16,7 +16,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.model.rules import FAMILIES, RULES, Rule
 from hkvtool.model.shipped import shipped
-from hkvtool.model.text import event_line
+from hkvtool.model.text import event_line, shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -111,8 +111,17 @@ def _explain(rule: Rule) -> None:
     for arm, events in arms.items():
         other = next((e for a, e in arms.items() if a != arm), events)
         out.print(f"\n{ARMS[arm]}", style="bold")
-        rows = _marked(list(map(event_line, events)), list(map(event_line, other)))
+        for event in events:
+            if "note" in event:
+                out.print(f"  {shown(event['note'])}")
+        rows = _marked(_lines(events), _lines(other))
         out.print(_grid(*((m, str(e.pos), t) for e, (m, t) in zip(events, rows, strict=True))))
+
+
+def _lines(events: list[Event]) -> list[str]:
+    """The events as text; what their `note` says stands above them."""
+    bare = ({k: v for k, v in e.data.items() if k != "note"} for e in events)
+    return [event_line(Event.of(e.pos, data)) for e, data in zip(events, bare, strict=True)]
 
 
 def _marked(lines: list[str], other: list[str]) -> Iterator[tuple[str, str]]:

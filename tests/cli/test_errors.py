@@ -1,0 +1,106 @@
+"""The boundary: every way a command can fail ends in words on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from hkvtool.cli.errors import guarded
+from hkvtool.model.errors import Exit, HkvError, TraceError
+
+Process = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def failing(error: BaseException) -> Callable[[], int]:
+    def run() -> int:
+        raise error
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def no_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HKV_DEBUG", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (HkvError("it broke"), 2, "error: it broke\n"),
+        (
+            TraceError("it is torn", where="a.duckdb, byte 7", hint="ingest it again"),
+            3,
+            "error: it is torn\n  where: a.duckdb, byte 7\n  hint: ingest it again\n",
+        ),
+        (HkvError("dropped", exit_code=Exit.INCONCLUSIVE), 4, "error: dropped\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (BrokenPipeError(32, "Broken pipe"), 141, ""),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.jsonl"),
+            2,
+            "error: No such file or directory\n  where: x.jsonl\n",
+        ),
+    ],
+)
+def test_told_errors(
+    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(failing(error)) == code
+    assert capsys.readouterr() == ("", text)
+
+
+def test_the_unexpected_asks_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(failing(ZeroDivisionError("by nought"))) == 70
+    what, where, hint = capsys.readouterr().err.splitlines()
+    assert what == "error: unexpected ZeroDivisionError: by nought"
+    assert "test_errors.py:" in where and where.endswith(" in run")
+    assert "report" in hint and "HKV_DEBUG=1" in hint
+
+
+def test_debug_adds_the_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HKV_DEBUG", "1")
+    assert guarded(failing(HkvError("it broke"))) == 2
+    text = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in text
+    assert text.endswith("error: it broke\n")
+
+
+@pytest.mark.parametrize(("result", "code"), [(None, 0), (0, 0), (1, 1), (Exit.INCONCLUSIVE, 4)])
+def test_the_result_is_the_exit_code(result: int | None, code: int) -> None:
+    assert guarded(lambda: result) == code
+
+
+def test_what_a_trace_says_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    guarded(failing(HkvError("a\x1b[2Jb", where="c\nd")))
+    assert capsys.readouterr().err == "error: a\\x1b[2Jb\n  where: c\\nd\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error(process: Process) -> None:
+    run = process("schema")
+    assert run.stdout is not None and run.stderr is not None
+    run.stdout.close()
+    assert run.stderr.read() == b""
+    assert run.wait(timeout=60) == 141
+
+
+def test_a_full_disk_is_told(process: Process, tmp_path: object) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'"{__import__("sys").executable}" -m hkvtool schema > /dev/full'],
+        cwd=str(tmp_path),
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+    )
+    assert (run.returncode, run.stderr) == (2, "error: No space left on device\n")
+
+
+def test_an_encoding_without_the_letter_is_no_error(process: Process) -> None:
+    run = process("rules", "no\u2192where", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (2, b"")
+    assert err.startswith(b"error: there is no rule 'no\\u2192where'")
