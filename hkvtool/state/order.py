@@ -149,13 +149,13 @@ class Order:
         if step is not None and ev not in BOUNDS:
             op = self._enter(lane, step)
         if ev == "wait":
-            signal = trail.signals.get(data["event"])
+            signal = trail.signals.get(str(data["event"]))
             if signal is not None:
                 self._follow(lane, signal)
         elif ev == "retire":
             self._clocks[lane] = joined(self._clocks[lane], trail.step(data["step"]).collect())
         elif ev.endswith("_end"):
-            ended = trail.open.pop((ev[:-4], data["handle"]), ended)
+            ended = trail.open.pop((ev[:-4], str(data["handle"])), ended)
             for transfer in ended:
                 self._follow(lane, transfer)
 
@@ -163,15 +163,15 @@ class Order:
         stamp: Stamp
         if ev == "signal":
             stamp = Signal(ev, event.pos, lane, index, clock, step)
-            stamp.event = data["event"]
+            stamp.event = str(data["event"])
             trail.signal(stamp)
         elif ev == "wait":
             stamp = Wait(ev, event.pos, lane, index, clock, step)
-            stamp.event, stamp.signal = data["event"], signal
+            stamp.event, stamp.signal = str(data["event"]), signal
             trail.recent_waits.append(stamp)
         elif ev.endswith("_begin"):
             stamp = Transfer(ev, event.pos, lane, index, clock, step)
-            stamp.handle, stamp.end = data["handle"], None
+            stamp.handle, stamp.end = str(data["handle"]), None
             trail.begin(ev[:-6], stamp)
         else:
             stamp = Stamp(ev, event.pos, lane, index, clock, step)

@@ -42,7 +42,7 @@ class Transfer(Stamp):
     """A store or load, stamped where it begins. `end` is filled in when its end is seen."""
 
     __slots__ = ("end", "handle")
-    handle: str | int
+    handle: str
     end: Stamp | None
 
 
@@ -50,14 +50,14 @@ class Signal(Stamp):
     """A `signal`, and the event it sets."""
 
     __slots__ = ("event",)
-    event: str | int
+    event: str
 
 
 class Wait(Stamp):
     """A `wait`, and the signal it is ordered after, if there was one."""
 
     __slots__ = ("event", "signal")
-    event: str | int
+    event: str
     signal: Signal | None
 
 

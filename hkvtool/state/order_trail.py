@@ -55,9 +55,9 @@ class Trail:
     """Signals by event, steps by number, open transfers by handle."""
 
     def __init__(self) -> None:
-        self.signals: OrderedDict[str | int, Signal] = OrderedDict()
+        self.signals: OrderedDict[str, Signal] = OrderedDict()
         self.steps: OrderedDict[int, StepTrail] = OrderedDict()
-        self.open: OrderedDict[tuple[str, str | int], list[Transfer]] = OrderedDict()
+        self.open: OrderedDict[tuple[str, str], list[Transfer]] = OrderedDict()
         self.recent_signals: deque[Signal] = deque(maxlen=RECENT)
         self.recent_waits: deque[Wait] = deque(maxlen=RECENT)
         self.dispatchers: set[int] = set()
