@@ -185,7 +185,8 @@ class _Search:
     def _name(self, stamp: Stamp) -> str:
         if isinstance(stamp, Transfer):
             return f"the {stamp.ev[:-6]} {stamp.handle!r} begun {_at(stamp)}"
-        return f"the {stamp.ev} {_at(stamp)}"
+        noun = "buffer access" if stamp.ev == "buffer" else stamp.ev
+        return f"the {noun} {_at(stamp)}"
 
     def _lane(self, stamp: Stamp) -> str:
         return "?" if stamp.lane == UNTRACKED else self.lanes[stamp.lane]
