@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
 from conftest import Case
@@ -14,8 +16,17 @@ from hkvtool.model.events import check_keys
 from hkvtool.model.schema import line_schema
 
 VALIDATOR = Draft202012Validator(line_schema())
-UNSAID = ("ends before it starts", "is not an integer", " for ")
-"""What only `check_keys` says: order of a range, whole floats, lists of one length."""
+UNSAID = re.compile(r"ends before it starts|\d+ \w+ for \d+ \w+")
+"""What only `check_keys` says: the order of a range, lists of one length."""
+
+
+def whole_floats(value: Any) -> bool:
+    """Whether there is a `1.0` in it: an integer to JSON Schema, and to `check_keys` none."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return any(map(whole_floats, value))
+    return isinstance(value, float) and value.is_integer()
 
 
 def test_the_schema_is_one() -> None:
@@ -34,14 +45,20 @@ def test_what_the_table_allows_validates(data: Data) -> None:
     assert VALIDATOR.is_valid(data)
 
 
-@given(mutated())
+@given(mutated().filter(lambda data: not whole_floats(data)))
 def test_schema_and_check_agree(data: Data) -> None:
     problem = check_keys(data)
     valid = VALIDATOR.is_valid(data)
     if problem is None:
         assert valid
     elif valid:
-        assert any(words in problem for words in UNSAID), problem
+        assert UNSAID.search(problem), problem
+
+
+def test_whole_floats_are_refused_by_check_alone() -> None:
+    data = {"ev": "alloc", "blocks": [1.0]}
+    assert VALIDATOR.is_valid(data)
+    assert check_keys(data) == "alloc: `blocks` [0] is not an integer"
 
 
 @pytest.mark.parametrize(
