@@ -62,6 +62,14 @@ def _explain(error: Exception) -> int:
         _hush()
         tell(error.strerror, where=str(error.filename or ""))
         return Exit.USAGE
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("hkvtool"):
+        # As in an engine's environment, where the package is installed with --no-deps.
+        tell(
+            f"{error.name} is not installed beside hkvtool",
+            where=sys.prefix,
+            hint="install hkvtool with its dependencies, in an environment of its own",
+        )
+        return Exit.USAGE
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     tell(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,12 @@ def no_debug(monkeypatch: pytest.MonkeyPatch) -> None:
             FileNotFoundError(2, "No such file or directory", "x.jsonl"),
             2,
             "error: No such file or directory\n  where: x.jsonl\n",
+        ),
+        (
+            ModuleNotFoundError("No module named 'duckdb'", name="duckdb"),
+            2,
+            f"error: duckdb is not installed beside hkvtool\n  where: {sys.prefix}\n"
+            "  hint: install hkvtool with its dependencies, in an environment of its own\n",
         ),
     ],
 )
@@ -88,13 +95,12 @@ def test_a_reader_that_leaves_early_is_no_error(process: Process) -> None:
     assert run.wait(timeout=60) == 141
 
 
-def test_a_full_disk_is_told(process: Process, tmp_path: object) -> None:
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
     run = subprocess.run(
-        ["sh", "-c", f'"{__import__("sys").executable}" -m hkvtool schema > /dev/full'],
-        cwd=str(tmp_path),
+        ["sh", "-c", f'"{sys.executable}" -m hkvtool schema > /dev/full'],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
-        env=dict(os.environ),
     )
     assert (run.returncode, run.stderr) == (2, "error: No space left on device\n")
 
