@@ -72,9 +72,7 @@ def joined(one: Sequence[int], other: Sequence[int]) -> Clock:
 
 
 def advanced(clock: Clock, lane: int, index: int) -> Clock:
-    """The clock that also knows that `lane` ended its thing number `index`."""
+    """The clock that also knows that `lane` ended its thing number `index`, the latest known."""
     if lane < len(clock):
-        if clock[lane] >= index:
-            return clock
         return (*clock[:lane], index, *clock[lane + 1 :])
     return (*clock, *(0,) * (lane - len(clock)), index)

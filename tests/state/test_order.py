@@ -254,6 +254,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(trail.signals) == order_trail.SIGNALS
     assert len(trail.steps) == order_trail.STEPS
     assert not trail.open
+    assert not any(step.ops for step in trail.steps.values()), "a retire merges its ops"
     assert len(trail.recent_signals) == order_trail.RECENT
     assert trail.forgotten == n - order_trail.SIGNALS + n // 4 - order_trail.STEPS
     t.on("late", "wait", event=f"e{n - 1}")

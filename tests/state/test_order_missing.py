@@ -157,3 +157,16 @@ def test_a_transfer_that_never_ends_is_waited_for() -> None:
     named = _fed(begin, _use("compute")).missing(1, 2)
     assert (named.kind, named.from_pos, named.from_lane) == ("completion", None, "nic")
     assert "the end of the load 'h' begun at line 1" in str(named)
+
+
+def test_a_signal_that_comes_after_both_is_not_the_missing_half() -> None:
+    signal = {"ev": "signal", "actor": "compute", "event": "late"}
+    named = _fed(_use("compute", step=3), _use("sched"), signal).missing(1, 2)
+    assert named.kind == "retire"
+
+
+def test_work_is_held_back_at_the_signal_right_before_it_only() -> None:
+    begin = {"ev": "load_begin", "handle": "h", "group": "g", "blocks": [1], "actor": "nic"}
+    start = ({"ev": "signal", "event": "go"}, {"ev": "wait", "event": "go", "actor": "load"})
+    assert _fed(begin, *start, _use("load")).missing(1, 4).to_pos == 2
+    assert _fed(begin, *start, _use("load"), _use("load")).missing(1, 5).to_pos == 5
