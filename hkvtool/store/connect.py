@@ -1,0 +1,156 @@
+"""Connections to DuckDB: what they may do, and their errors in a user's words."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hkvtool.model.errors import HkvError, TraceError
+from hkvtool.store.schema import STORAGE_VERSION
+
+Connection = Any
+"""A `duckdb.DuckDBPyConnection`; the name would import DuckDB."""
+
+_GIB = 1 << 30
+
+
+def open_read_only(path: str | os.PathLike[str]) -> Connection:
+    """Open a database that can reach nothing but itself: read-only, no files, no extensions,
+    and no way for a query to change that. Raises TraceError."""
+    import duckdb
+
+    with explained(path):
+        return _confined(duckdb.connect(os.fspath(path), read_only=True), _spill_folder())
+
+
+def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Connection:
+    """Create a database that older DuckDB versions of our range can read; it spills to `scratch`."""
+    import duckdb
+
+    config = {"storage_compatibility_version": STORAGE_VERSION}
+    con = duckdb.connect(os.fspath(path), config=config)
+    return _confined(con, os.fspath(scratch), at_most=_GIB)
+
+
+def _confined(con: Connection, spill: str, at_most: int = 4 * _GIB) -> Connection:
+    """The connection, with its database confined. Where this process has the database open
+    already, it is confined and keeps its limits."""
+    try:
+        locked = con.execute("SELECT current_setting('lock_configuration')").fetchone()
+        if locked is not None and not locked[0]:
+            # One by one and in this order: some can no longer be set once others are.
+            for name, value in _limits(spill, min(at_most, _memory_limit())).items():
+                con.execute(f"SET GLOBAL {name} = {value}")
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def _limits(spill: str, memory: int) -> dict[str, str]:
+    quoted = spill.replace("'", "''")
+    return {
+        "memory_limit": f"'{memory >> 20}MiB'",
+        "threads": str(_threads()),
+        "temp_directory": f"'{quoted}'",
+        "python_enable_replacements": "false",
+        "allow_community_extensions": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "enable_external_access": "false",
+        "lock_configuration": "true",
+    }
+
+
+def _threads() -> int:
+    return max(1, min(4, len(os.sched_getaffinity(0))))
+
+
+@cache
+def _memory_limit() -> int:
+    """Bytes that DuckDB may use: a quarter of what this process may have.
+
+    DuckDB's own default is 80 % of the machine, which is the engine's, not ours.
+    """
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue
+    return max(total // 4, _GIB // 4)
+
+
+@cache
+def _spill_folder() -> str:
+    """Where queries that outgrow memory spill: private, and gone when the process ends.
+
+    One folder for the whole process, since DuckDB refuses to open a file twice with settings
+    that differ.
+    """
+    folder = tempfile.mkdtemp(prefix="hkvtool-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def record_batches(con: Connection, query: str, size: int) -> Iterator[Any]:
+    """Arrow record batches of a query, about `size` rows each, none of them empty.
+
+    The result streams: it is never in memory as a whole.
+    """
+    relation = con.sql(query)
+    # DuckDB 2 renamed it.
+    reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    for batch in reader(size):
+        if batch.num_rows:
+            yield batch
+
+
+@contextmanager
+def explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what DuckDB raises while a trace is read into a TraceError."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as e:
+        raise explain(path, e) from e
+
+
+_LOCK = re.compile(r"Conflicting lock is held in (?P<who>.*?) \(PID (?P<pid>\d+)\)")
+_NEWER = re.compile(r"version number (?P<is>\d+), but we can only read versions? .*?(?P<most>\d+)\D*\.")
+
+
+def explain(path: str | os.PathLike[str], error: Exception) -> HkvError:
+    """The error of a reader in words: what is wrong with the file, and what to do."""
+    text = str(error)
+    lock = _LOCK.search(text)
+    if lock:
+        who = os.path.basename(lock["who"])
+        return TraceError(
+            f"{path} is open for writing in another process",
+            where=f"process {lock['pid']} ({who})",
+            hint="wait until it is done; a trace can be read by many once nobody writes it",
+        )
+    newer = _NEWER.search(text)
+    if newer:
+        return TraceError(
+            f"{path} has DuckDB storage version {newer['is']}; this DuckDB reads up to "
+            f"{newer['most']}",
+            hint="pip install -U duckdb",
+        )
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    if "out of memory" in text.lower():
+        return HkvError(f"the query needs more memory than it may have: {first}")
+    return TraceError(
+        f"{path} cannot be read: {first}",
+        hint="the file is damaged or was cut; import or ingest it again",
+    )

@@ -1,0 +1,134 @@
+"""A file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from hkvtool.model.errors import HkvError
+
+
+class Destination:
+    """A place to write a file to, put under its name only when all of it is on disk.
+
+    As a context it makes a private folder beside the target; `path` is where to write. Leaving
+    the context without an error puts the file in place, with one it leaves nothing behind.
+    The folder also takes what a database writes beside itself. An existing file is replaced
+    only with `force`. The file can be read by its owner only: traces reveal traffic.
+    """
+
+    def __init__(self, target: str | os.PathLike[str], *, force: bool = False) -> None:
+        self.target = Path(target)
+        self.force = force
+        self._folder: Path | None = None
+        self._check()
+
+    @property
+    def path(self) -> Path:
+        assert self._folder is not None, "use it as a context"
+        return self._folder / self.target.name
+
+    @property
+    def scratch(self) -> Path:
+        """A folder that goes away with everything in it."""
+        assert self._folder is not None, "use it as a context"
+        return self._folder
+
+    def __enter__(self) -> Destination:
+        try:
+            self._folder = Path(
+                tempfile.mkdtemp(prefix=f".{self.target.name[:64]}.", dir=self.target.parent)
+            )
+        except OSError as e:
+            raise self.failure(e) from e
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._place()
+        except OSError as e:
+            raise self.failure(e) from e
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def failure(self, error: OSError) -> HkvError:
+        """What to tell of a failed write."""
+        hint = {
+            errno.ENOSPC: "free some space, or write to another disk with -o",
+            errno.EDQUOT: "the quota is used up; write elsewhere with -o",
+            errno.EFBIG: "a limit on file sizes is in force (see `ulimit -f`)",
+            errno.EACCES: "write to another folder with -o",
+            errno.EROFS: "write to another folder with -o",
+            errno.ENOENT: "make the folder first",
+        }.get(error.errno or 0, "")
+        reason = error.strerror or str(error)
+        return HkvError(f"cannot write {self.target}: {reason}", hint=hint)
+
+    def _check(self) -> None:
+        try:
+            mode = os.stat(self.target).st_mode
+        except FileNotFoundError:
+            parent = self.target.parent
+            if not parent.is_dir():
+                reason = "is not a folder" if parent.exists() else "there is no such folder"
+                raise HkvError(
+                    f"cannot write {self.target}: {reason}: {parent}", hint="make the folder first"
+                ) from None
+            return
+        except OSError as e:
+            raise self.failure(e) from e
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise HkvError(f"cannot write {self.target}: it is {what}", hint="name a file with -o")
+        if not self.force:
+            raise self._exists()
+
+    def _exists(self) -> HkvError:
+        return HkvError(
+            f"{self.target} exists already",
+            hint="--force replaces it; -o writes elsewhere",
+        )
+
+    def _place(self) -> None:
+        os.chmod(self.path, 0o600)
+        _sync(self.path)
+        if self.force:
+            os.replace(self.path, self.target)
+        else:
+            self._place_beside_nothing()
+        _sync(self.target.parent)
+
+    def _place_beside_nothing(self) -> None:
+        """Put the file in place unless another writer was faster."""
+        try:
+            os.link(self.path, self.target)
+        except FileExistsError:
+            raise self._exists() from None
+        except OSError:
+            # Some file systems have no hard links; there the check is all we have.
+            if os.path.lexists(self.target):
+                raise self._exists() from None
+            os.replace(self.path, self.target)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        # Some network file systems take no fsync of a folder.
+        if e.errno not in (errno.EINVAL, errno.EBADF):
+            raise
+    finally:
+        os.close(fd)

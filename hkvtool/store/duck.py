@@ -1,0 +1,211 @@
+"""A trace in a DuckDB file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hkvtool.model.errors import TraceError
+from hkvtool.model.event import Event
+from hkvtool.model.rows import Row, decode
+from hkvtool.state.batch import Batch, ListColumn
+from hkvtool.state.codes import CONTROL
+from hkvtool.store.columns import ABSENT, CHUNK_ROWS, IN_BATCH, INTS, LISTS
+from hkvtool.store.conditions import ev_among, span, where
+from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
+from hkvtool.store.filters import Filter
+from hkvtool.store.schema import META, SCHEMA_VERSION, TABLES
+from hkvtool.store.stored_names import StoredNames, restored
+from hkvtool.store.trace import Trace
+
+
+class DuckTrace(Trace):
+    """A trace that hkvtool wrote; any other DuckDB file is refused with a TraceError."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._con = open_read_only(path)
+        try:
+            self._meta = self._checked()
+        except BaseException:
+            self._con.close()
+            raise
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return dict(self._meta)
+
+    @cached_property
+    def names(self) -> StoredNames:
+        with explained(self.path):
+            rows = self._con.cursor().execute("SELECT domain, count(*) FROM names GROUP BY domain")
+            return StoredNames(self._fetch_names, dict(rows.fetchall()))
+
+    @cached_property
+    def kinds(self) -> dict[str, int]:
+        with explained(self.path):
+            rows = self._con.cursor().execute("SELECT name, count FROM kinds ORDER BY ev")
+            return dict(rows.fetchall())
+
+    def events(
+        self,
+        since: int | None = None,
+        until: int | None = None,
+        req: str | int | None = None,
+        kinds: Collection[str] | None = None,
+        block: tuple[str | int, int] | None = None,
+    ) -> Iterator[Event]:
+        wanted = Filter(since, until, req, kinds, block)
+        return wanted.keep(self._decoded(f"SELECT {_ROW} FROM events {where(wanted)}"))
+
+    def batches(
+        self, size: int = CHUNK_ROWS, since: int | None = None, until: int | None = None
+    ) -> Iterator[Batch]:
+        query = f"SELECT {_COLUMNS} FROM events {span(since, until)}"
+        for chunk in self._stream(query, size):
+            ints = {name: chunk.column(name).to_numpy() for name in IN_BATCH}
+            lists = {name: _list_column(chunk.column(name)) for name in LISTS}
+            yield Batch(n=chunk.num_rows, rest=_texts(chunk.column("rest")), **ints, **lists)
+
+    def select(self, query: str) -> Connection:
+        """The result of a query, as DuckDB gives it. DuckDB's errors pass through."""
+        return self._con.cursor().execute(query)
+
+    def close(self) -> None:
+        self._con.close()
+
+    def _stream(self, query: str, size: int) -> Iterator[Any]:
+        """Arrow record batches of a query over `events`, fetched as they are asked for."""
+        last = -1
+        with explained(self.path):
+            for chunk in record_batches(self._con.cursor(), query, size):
+                pos = chunk.column("pos").to_numpy()
+                if pos[0] <= last or (np.diff(pos) <= 0).any():
+                    raise TraceError(
+                        f"{self.path}: events are not in order of pos after {last}",
+                        hint="the file was altered; import or ingest it again",
+                    )
+                last = int(pos[-1])
+                yield chunk
+
+    def _decoded(self, query: str) -> Iterator[Event]:
+        names = self.names
+        for chunk in self._stream(query, CHUNK_ROWS):
+            columns = [chunk.column(name).to_pylist() for name in Row._fields]
+            for values in zip(*columns, strict=True):
+                yield self._event(Row._make(values), names)
+
+    def _event(self, row: Row, names: StoredNames) -> Event:
+        try:
+            return decode(row, names)
+        except (KeyError, IndexError, ValueError, TypeError) as e:
+            raise TraceError(
+                f"{self.path}: the event at {row.pos} makes no sense: {e}",
+                hint="the file was altered; import or ingest it again",
+            ) from e
+
+    def _fetch_names(self, domain: str, first: int, end: int) -> list[str | int]:
+        with explained(self.path):
+            rows = self._con.cursor().execute(
+                "SELECT name, is_int, escaped FROM names "
+                "WHERE domain = ? AND id >= ? AND id < ? ORDER BY id",
+                [domain, first, end],
+            )
+            found = [restored(*row) for row in rows.fetchall()]
+        if len(found) != end - first:
+            raise TraceError(f"{self.path}: names of {domain} are missing")
+        return found
+
+    def _checked(self) -> dict[str, Any]:
+        """The facts in `meta`, once it is clear that this is a trace we can read."""
+        with explained(self.path):
+            columns = self._con.execute(
+                "SELECT table_name, column_name, data_type FROM information_schema.columns "
+                "JOIN information_schema.tables USING (table_catalog, table_schema, table_name) "
+                "WHERE table_schema = 'main' AND table_type = 'BASE TABLE'"
+            ).fetchall()
+            have = {(table, column): kind for table, column, kind in columns}
+            if ("meta", "key") not in have or ("meta", "value") not in have:
+                raise _foreign(self.path)
+            said = dict(self._con.execute("SELECT key, value FROM meta").fetchall())
+        self._check_version(said)
+        for table in TABLES:
+            for column in table.columns:
+                kind = have.get((table.name, column.name))
+                if kind != column.type:
+                    raise TraceError(
+                        f"{self.path}: column {table.name}.{column.name} is "
+                        f"{kind or 'missing'}, not {column.type}",
+                        hint="the file was altered; import or ingest it again",
+                    )
+        return _facts(self.path, said)
+
+    def _check_version(self, said: dict[str, str]) -> None:
+        try:
+            version = int(said["schema_version"])
+        except (KeyError, ValueError, TypeError):
+            raise _foreign(self.path) from None
+        if version > SCHEMA_VERSION:
+            writer = said.get("hkvtool_version", "a newer version")
+            raise TraceError(
+                f"{self.path} was written by hkvtool {writer} (trace schema {version}); "
+                f"this one reads up to schema {SCHEMA_VERSION}",
+                hint=f"pip install -U 'hkvtool>={writer}'",
+            )
+
+
+def _foreign(path: str) -> TraceError:
+    return TraceError(
+        f"{path} is a DuckDB file, but not a trace", hint="a trace is what import or ingest made"
+    )
+
+
+def _facts(path: str, said: dict[str, str]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for fact in META:
+        text = said.get(fact.key)
+        if text is None:
+            continue
+        try:
+            if fact.kind == "integer":
+                facts[fact.key] = int(text)
+            else:
+                facts[fact.key] = json.loads(text) if fact.kind == "json" else text
+        except ValueError as e:
+            raise TraceError(f"{path}: meta `{fact.key}` is no {fact.kind}") from e
+    return facts
+
+
+def _list_column(array: Any) -> ListColumn:
+    offsets = array.offsets.to_numpy()
+    first, end = int(offsets[0]), int(offsets[-1])
+    values = array.values.slice(first, end - first).to_numpy(zero_copy_only=False)
+    return ListColumn((offsets - first).astype(np.int64), values.astype(np.int64, copy=False))
+
+
+def _texts(array: Any) -> dict[int, str]:
+    """The texts of a column that has few of them, by row."""
+    if array.null_count == len(array):
+        return {}
+    rows = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+    return dict(zip(rows.tolist(), array.drop_null().to_pylist(), strict=True))
+
+
+def _filled(name: str) -> str:
+    absent = ABSENT.get(name)
+    value = f'"{name}"' if absent is None else f'coalesce("{name}", {absent})'
+    return f'{value}::BIGINT AS "{name}"'
+
+
+_ROW = ", ".join(
+    [_filled(name) for name in INTS] + [f'"{n}"' for n in Row._fields if n not in INTS]
+)
+_COLUMNS = ", ".join(
+    [_filled(name) for name in IN_BATCH]
+    + [f'"{name}"' for name in LISTS]
+    + [f"CASE WHEN {ev_among(CONTROL)} THEN rest END AS rest"]
+)

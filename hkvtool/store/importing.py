@@ -1,0 +1,79 @@
+"""JSON lines into a DuckDB trace."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from hkvtool.model.errors import HkvError, TraceError
+from hkvtool.model.jsonl import read_jsonl
+from hkvtool.store.lines import open_lines
+from hkvtool.store.opening import STDIN, head_of, is_duckdb, refuse_what_is_no_text
+from hkvtool.store.summary import Summary
+from hkvtool.store.writer import TraceWriter
+
+Progress = Callable[[str, int], None]
+"""Told a file and how many of its bytes have been read."""
+
+
+def default_output(source: str) -> Path:
+    """The trace beside the file that it is made from: `x.jsonl.gz` gives `x.duckdb`."""
+    if source == STDIN:
+        raise HkvError("standard input has no name", hint="say where to write with -o")
+    path = Path(source)
+    stem = path.name
+    for ending in (".gz", ".jsonl", ".json", ".ndjson", ".parquet"):
+        stem = stem.removesuffix(ending)
+    return path.with_name((stem or path.name) + ".duckdb")
+
+
+def import_jsonl(
+    sources: Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Write the events of several files, parts of one recording in order, as one trace.
+
+    The `pos` of a later part counts on from the last line of the one before. Memory stays
+    bounded but for the names; on any failure nothing is left behind.
+    """
+    _check(sources, output)
+    with TraceWriter(output, force=force) as writer:
+        for source in sources:
+            _import_one(writer, source, progress)
+        if not writer.summary.events:
+            raise TraceError(f"{', '.join(sources)}: there is no event in it")
+    return writer.summary
+
+
+def _check(sources: Sequence[str], output: str | os.PathLike[str]) -> None:
+    """Refuse early what would be found out only after hours of reading."""
+    for source in sources:
+        head = None if source == STDIN else head_of(source)
+        if head is None:
+            continue
+        if is_duckdb(head):
+            raise HkvError(
+                f"{source} is a DuckDB trace already",
+                hint=f"`hkvtool export {source}` turns it into JSON lines",
+            )
+        refuse_what_is_no_text(source, head)
+        if os.path.exists(output) and os.path.samefile(source, output):
+            raise HkvError(f"{source} would be overwritten by its own trace")
+
+
+def _import_one(writer: TraceWriter, source: str, progress: Progress | None) -> None:
+    offset = writer.summary.last_pos or 0
+    with ExitStack() as stack:
+        if source == STDIN:
+            stream = sys.stdin.buffer
+        else:
+            told = (lambda read: progress(source, read)) if progress else None
+            stream = stack.enter_context(open_lines(source, progress=told))
+        writer.write(read_jsonl(stream), offset=offset)
+    writer.end_source(source)

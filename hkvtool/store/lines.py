@@ -1,0 +1,188 @@
+"""A trace of JSON lines, read as it stands."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from hkvtool.model.errors import TraceError
+from hkvtool.model.event import Event
+from hkvtool.model.jsonl import read_jsonl
+from hkvtool.model.rows import Names, Row, encode
+from hkvtool.state.batch import Batch
+from hkvtool.store.columns import CHUNK_ROWS, Chunk
+from hkvtool.store.filters import Filter
+from hkvtool.store.summary import Summary
+from hkvtool.store.trace import Trace
+
+_KEPT_EVENTS = 100_000
+"""Traces of up to so many events are parsed once and kept; longer ones are read anew each time."""
+
+_CHUNK_WEIGHT = 8 << 20
+"""List items and characters that a chunk may hold: 64 Ki events of a real engine stay far
+below, and hostile ones do not fill the memory."""
+
+Progress = Callable[[int], None]
+"""Told how many bytes of the file have been read."""
+
+
+@contextmanager
+def open_lines(
+    path: str | os.PathLike[str], *, shown: str = "", progress: Progress | None = None
+) -> Iterator[IO[bytes]]:
+    """The bytes of a JSON-lines file, gzipped or not; a cut or broken archive is a TraceError.
+
+    `shown` is what to call the file in an error.
+    """
+    shown = shown or os.fspath(path)
+    with open(path, "rb") as raw:
+        source: Any = _Counted(raw, progress) if progress else raw
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if not zipped:
+            yield source
+            return
+        with gzip.GzipFile(fileobj=source) as stream:
+            try:
+                yield stream  # type: ignore[misc]
+            except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+                raise TraceError(
+                    f"{shown} is cut or damaged: {e}",
+                    hint=f"`zcat {shown} > whole.jsonl` keeps the lines before the damage",
+                ) from e
+
+
+class _Counted:
+    """A file that tells how far it has been read."""
+
+    def __init__(self, raw: IO[bytes], progress: Progress) -> None:
+        self._raw, self._progress, self._read = raw, progress, 0
+
+    def _told(self, data: bytes) -> bytes:
+        self._read += len(data)
+        self._progress(self._read)
+        return data
+
+    def read(self, size: int = -1) -> bytes:
+        return self._told(self._raw.read(size))
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._told(self._raw.readline(size))
+
+
+def in_chunks(rows: Iterable[Row], size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+    """Rows gathered into chunks of at most `size`, fewer where they are heavy."""
+    gathered: list[Row] = []
+    weight = 0
+    for row in rows:
+        gathered.append(row)
+        weight += len(row.blocks or ()) + len(row.blocks2 or ()) + len(row.rest or ())
+        if len(gathered) >= size or weight >= _CHUNK_WEIGHT:
+            yield Chunk.of(gathered)
+            gathered, weight = [], 0
+    if gathered:
+        yield Chunk.of(gathered)
+
+
+class JsonlTrace(Trace):
+    """A `.jsonl` or `.jsonl.gz` file. Nothing is read before it is asked for.
+
+    `file` is where the lines are, where that is not what the user named.
+    """
+
+    def __init__(self, path: str, file: str | None = None) -> None:
+        super().__init__(path)
+        self._file = file or path
+        self._names = Names()
+        self._summary: Summary | None = None
+        self._kept: list[Event] | None = None
+        self._short = True
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return self._summarized().facts(self._names)
+
+    @property
+    def names(self) -> Names:
+        self._summarized()
+        return self._names
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        return self._summarized().kind_counts()
+
+    def events(
+        self,
+        since: int | None = None,
+        until: int | None = None,
+        req: str | int | None = None,
+        kinds: Collection[str] | None = None,
+        block: tuple[str | int, int] | None = None,
+    ) -> Iterator[Event]:
+        return Filter(since, until, req, kinds, block).keep(self._all())
+
+    def batches(
+        self, size: int = CHUNK_ROWS, since: int | None = None, until: int | None = None
+    ) -> Iterator[Batch]:
+        rows = (encode(event, self._names) for event in self.events(since, until))
+        for chunk in in_chunks(rows, size):
+            yield chunk.batch()
+
+    def _all(self) -> Iterator[Event]:
+        """Every event; those of a short trace are parsed once and kept."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[Event] = []
+        for event in self._read():
+            if self._short:
+                kept.append(event)
+                if len(kept) > _KEPT_EVENTS:
+                    self._short = False
+                    kept = []
+            yield event
+        if self._short:
+            self._kept = kept
+
+    def _read(self) -> Iterator[Event]:
+        try:
+            with open_lines(self._file, shown=self.path) as stream:
+                yield from read_jsonl(stream)
+        except OSError as e:
+            raise TraceError(f"cannot read {self.path}: {e.strerror or e}") from e
+
+    def _summarized(self) -> Summary:
+        if self._summary is None:
+            summary = Summary()
+            for chunk in in_chunks(encoded(self._all(), self._names, summary)):
+                summary.add(chunk)
+            summary.add_source(self.path)
+            self._summary = summary
+        return self._summary
+
+
+def encoded(events: Iterable[Event], names: Names, summary: Summary) -> Iterator[Row]:
+    """The rows of events, each of which `summary` sees where it wants to."""
+    for event in events:
+        if summary.wants(event):
+            summary.see(event)
+        yield encode(event, names)
+
+
+class StreamTrace(JsonlTrace):
+    """JSON lines from a pipe, put aside so that they can be read more than once."""
+
+    def __init__(self, path: str, stream: IO[bytes]) -> None:
+        self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
+        shutil.copyfileobj(stream, self._spool, 1 << 20)
+        self._spool.flush()
+        super().__init__(path, self._spool.name)
+
+    def close(self) -> None:
+        self._spool.close()

@@ -1,0 +1,100 @@
+"""Opening a trace, whatever file it is in."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from hkvtool.model.errors import TraceError
+from hkvtool.store.trace import Trace
+
+STDIN = "-"
+
+_HEAD_BYTES = 4096
+
+
+def open_trace(path: str | os.PathLike[str]) -> Trace:
+    """Open a DuckDB trace, JSON lines (gzipped or not), or standard input as `-`.
+
+    The content decides what a file is, not its name. Raises TraceError.
+    """
+    name = os.fspath(path)
+    from hkvtool.store.lines import JsonlTrace, StreamTrace
+
+    if name == STDIN:
+        if sys.stdin.isatty():
+            raise TraceError("standard input is a terminal", hint="pipe JSON lines into `-`")
+        return StreamTrace(name, sys.stdin.buffer)
+    head = head_of(name)
+    if head is None:
+        with open(name, "rb") as stream:
+            return StreamTrace(name, stream)
+    if is_duckdb(head):
+        from hkvtool.store.duck import DuckTrace
+
+        return DuckTrace(name)
+    refuse_what_is_no_text(name, head)
+    return JsonlTrace(name)
+
+
+def head_of(path: str) -> bytes | None:
+    """The first bytes of a file; None for a pipe, which gives them once. Raises TraceError."""
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISFIFO(mode):
+            return None
+        if not stat.S_ISREG(mode):
+            raise _no_file(path, mode)
+        with open(path, "rb") as file:
+            return file.read(_HEAD_BYTES)
+    except FileNotFoundError as e:
+        raise TraceError(f"there is no file {path}", hint=_near(path)) from e
+    except OSError as e:
+        raise TraceError(f"cannot read {path}: {e.strerror or e}") from e
+
+
+def is_duckdb(head: bytes) -> bool:
+    """True where a file that starts with `head` is a DuckDB database."""
+    return head[8:12] == b"DUCK"
+
+
+def refuse_what_is_no_text(path: str, head: bytes) -> None:
+    """Raise TraceError where a file that starts with `head` cannot be JSON lines.
+
+    A damaged line is an event with a problem; a file of another kind is no trace at all.
+    """
+    if not head:
+        raise TraceError(f"{path} is empty", hint="a trace has at least one event")
+    if head.startswith(b"\x1f\x8b"):
+        return
+    if head.startswith(b"PAR1"):
+        raise TraceError(
+            f"{path} is a Parquet file", hint="`hkvtool import` reads those that it exported"
+        )
+    if b"\0" in head:
+        raise TraceError(
+            f"{path} is neither a DuckDB trace nor JSON lines",
+            hint="`hkvtool import --help` lists what can be read",
+        )
+
+
+def _no_file(path: str, mode: int) -> TraceError:
+    if not stat.S_ISDIR(mode):
+        return TraceError(f"{path} is no regular file")
+    if path.rstrip("/").endswith(".hkv"):
+        return TraceError(
+            f"{path} is a recording in segments", hint=f"`hkvtool ingest {path}` makes a trace"
+        )
+    return TraceError(f"{path} is a folder", hint="name a file in it")
+
+
+def _near(path: str) -> str:
+    """A file beside it that was probably meant."""
+    stem = path
+    for ending in (".duckdb", ".gz", ".jsonl"):
+        stem = stem.removesuffix(ending)
+    for ending in (".duckdb", ".jsonl", ".jsonl.gz"):
+        if stem + ending != path and os.path.exists(stem + ending):
+            return f"there is {stem + ending}"
+    return ""

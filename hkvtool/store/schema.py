@@ -1,0 +1,148 @@
+"""What a DuckDB trace holds, defined once: its tables, their columns, and the facts in `meta`.
+
+The writer creates from it, the reader checks against it, `docs/reference/store.md` is made
+from it. `SCHEMA_VERSION` rises when an older hkvtool would misread a newer file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hkvtool.model.rows import DOMAINS
+
+SCHEMA_VERSION = 1
+
+STORAGE_VERSION = "v1.4.0"
+"""Oldest DuckDB that can open a trace: the lower end of the range hkvtool itself runs with."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; what `type` is to DuckDB."""
+
+    name: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+    @property
+    def ddl(self) -> str:
+        columns = ", ".join(f'"{c.name}" {c.type}' for c in self.columns)
+        return f"CREATE TABLE {self.name} ({columns})"
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """Columns from lines of ``name TYPE what it is``; an indented line goes on with the last."""
+    rows = (line.split(None, 2) for line in text.strip().replace("\n ", " ").splitlines())
+    return tuple(Column(name, kind, doc) for name, kind, doc in rows)
+
+
+EVENTS_TABLE = Table(
+    "events",
+    "Every event, one a row, in physical order of `pos`. Absent values are NULL. Names are "
+    "numbers of `names`; `event_log` is the same with the names put back.",
+    _columns("""
+pos BIGINT position: line number of the recording, row order
+ev UTINYINT kind of event (`kinds`); 0: one that cannot be taken at its word, see `problem`
+actor INTEGER lane that did it (names `actor`); NULL: the default lane of its kind
+ts BIGINT nanoseconds on the trace's clock
+seq BIGINT the recorder's own count on that lane
+step BIGINT engine step
+req INTEGER request (names `req`)
+group INTEGER cache group (names `group`)
+group2 INTEGER written group of a `copy`, tail group of a `seal` (names `group`);
+ holder of a `touch`, `free`, `pin`, `unpin` that is no request (names `req`)
+pool INTEGER pool as stated (names `pool`); where NULL, the group's
+pool2 INTEGER far pool of a transfer (names `pool`)
+handle INTEGER transfer (names `handle`)
+part INTEGER layer or shard (names `part`)
+t0 BIGINT first token of `tokens`
+t1 BIGINT end of `tokens`
+version BIGINT content version as stated
+kv_version BIGINT KV version that indexer rows belong to
+aux BIGINT the event's own number: `at` of a resume, `tokens` of a lookup, `to` of a rollback,
+ `window_start` of a slide, `blocks` of a pool
+flags UTINYINT bits: 1 padding rows (`pad`), 2 graph bypassed (`bypass`),
+ 4 transfer failed (`ok` false)
+blocks BIGINT[] block ids, in token order; `src` of a copy
+blocks2 BIGINT[] `dst` of a copy, `peer` of a transfer, `front` of a free
+hashes INTEGER[] content hashes beside `blocks` (names `hash`)
+rest VARCHAR every other key, as a JSON object; the line itself where `ev` is 0
+problem VARCHAR why the event cannot be taken at its word (HKV905)
+"""),
+)
+
+NAMES_TABLE = Table(
+    "names",
+    "Numbers for names, dense from 0 in each domain.",
+    _columns(f"""
+domain VARCHAR one of {", ".join(f"`{d}`" for d in DOMAINS)};
+ holders that are no request stand under `req`
+id INTEGER the number
+name VARCHAR the name
+is_int BOOLEAN it was written as an integer, not as a string
+escaped BOOLEAN it is no well-formed Unicode; `name` is its JSON escape
+"""),
+)
+
+KINDS_TABLE = Table(
+    "kinds",
+    "The kinds of events, and how many this trace has of each.",
+    _columns("""
+ev UTINYINT number in `events.ev`
+name VARCHAR name in `hkv/1`; `?` for number 0
+access BOOLEAN it touches bytes (else it is book-keeping)
+count BIGINT events of this kind in this trace
+doc VARCHAR what it means
+"""),
+)
+
+META_TABLE = Table(
+    "meta",
+    "Facts about the trace as a whole.",
+    _columns("""
+key VARCHAR which fact
+value VARCHAR text, a decimal number, or JSON
+"""),
+)
+
+TABLES = (EVENTS_TABLE, NAMES_TABLE, KINDS_TABLE, META_TABLE)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One key of `meta`; `kind` is text, integer or json."""
+
+    key: str
+    kind: str
+    doc: str
+
+
+META = (
+    Fact("format", "text", "always `hkv/1`; what makes a DuckDB file a trace"),
+    Fact("schema_version", "integer", "of these tables; a reader refuses a newer one"),
+    Fact("hkvtool_version", "text", "version of hkvtool that wrote the file"),
+    Fact("sources", "json", "files it was made from, in order: `file`, `first` (pos), `events`"),
+    Fact("engine", "text", "engine, as the recording says"),
+    Fact("note", "text", "note of the recording"),
+    Fact("evidence", "json", "evidence classes that hold from the start"),
+    Fact("evidence_source", "text", "`declared` by the recording, or `implied` by its events"),
+    Fact("events", "integer", "number of events"),
+    Fact("problems", "integer", "events that cannot be taken at their word (HKV905)"),
+    Fact("dropped", "integer", "events that the recorder says it lost"),
+    Fact("first_pos", "integer", "position of the first event"),
+    Fact("last_pos", "integer", "position of the last event"),
+    Fact("first_ts", "integer", "earliest `ts`; left out where no event has one"),
+    Fact("last_ts", "integer", "latest `ts`; left out where no event has one"),
+    Fact("lanes", "json", "events by lane"),
+    Fact("requests", "integer", "requests named"),
+)
+"""A fact that is not known is left out of the table."""

@@ -1,0 +1,97 @@
+"""The names of a DuckDB trace, fetched when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hkvtool.model.rows import DOMAINS, Names
+
+PAGE = 1 << 14
+"""Names fetched at once. Hashes run into the millions, and most views show a few."""
+
+_PAGES_KEPT = 256
+
+Fetch = Callable[[str, int, int], list[str | int]]
+"""Names of a domain by number, from the first up to but not the last."""
+
+
+class StoredNames(Names):
+    """The same to its users as `Names`; holds in memory only what was looked at."""
+
+    def __init__(self, fetch: Fetch, counts: dict[str, int]) -> None:
+        self.values = _Values(fetch, counts)
+        self.ids = _Numbers(self.values)
+
+
+class _Values(dict[str, Any]):
+    """Names by number of each domain: a list where it is short, else pages."""
+
+    def __init__(self, fetch: Fetch, counts: dict[str, int]) -> None:
+        super().__init__()
+        self._fetch, self._counts = fetch, counts
+
+    def __missing__(self, domain: str) -> Any:
+        if domain not in DOMAINS:
+            raise KeyError(domain)
+        count = self._counts.get(domain, 0)
+        pages = _Pages(domain, self._fetch, count)
+        self[domain] = list(pages) if count <= PAGE else pages
+        return self[domain]
+
+
+class _Pages(Sequence[Any]):
+    """Names by number, a page at a time."""
+
+    def __init__(self, domain: str, fetch: Fetch, count: int) -> None:
+        self._domain, self._fetch, self._count = domain, fetch, count
+        self._pages: dict[int, list[str | int]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(f"no {self._domain} has number {number}")
+        page = self._pages.get(number // PAGE)
+        if page is None:
+            if len(self._pages) >= _PAGES_KEPT:
+                self._pages.pop(next(iter(self._pages)))
+            first = number - number % PAGE
+            page = self._fetch(self._domain, first, min(first + PAGE, self._count))
+            self._pages[number // PAGE] = page
+        return page[number % PAGE]
+
+
+class _Numbers(dict[str, dict[str | int, int]]):
+    """Numbers by name, a whole domain at its first use."""
+
+    def __init__(self, values: _Values) -> None:
+        super().__init__()
+        self._values = values
+
+    def __missing__(self, domain: str) -> dict[str | int, int]:
+        self[domain] = {name: number for number, name in enumerate(self._values[domain])}
+        return self[domain]
+
+
+def stored(name: str | int) -> tuple[str, bool, bool]:
+    """A name as the columns `name`, `is_int`, `escaped`.
+
+    Strings with lone surrogates, legal in JSON, have no bytes in UTF-8 and are kept escaped.
+    """
+    if isinstance(name, int):
+        return str(name), True, False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return json.dumps(name)[1:-1], False, True
+    return name, False, False
+
+
+def restored(name: str, is_int: bool, escaped: bool) -> str | int:
+    """The name behind its three columns."""
+    if is_int:
+        return int(name)
+    return str(json.loads(f'"{name}"')) if escaped else name

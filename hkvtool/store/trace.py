@@ -1,0 +1,80 @@
+"""A trace as every reader sees it, whatever the file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from types import TracebackType
+from typing import Any
+
+from hkvtool.model.event import Event
+from hkvtool.model.rows import Names
+from hkvtool.state.batch import Batch
+from hkvtool.store.columns import CHUNK_ROWS
+
+
+class Trace(ABC):
+    """An opened trace: the same events as values or as columns, in order of `pos`.
+
+    A context; closing it releases the file. Reading it raises TraceError where the file turns
+    out damaged on the way.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @property
+    @abstractmethod
+    def meta(self) -> dict[str, Any]:
+        """Facts about the trace as a whole; keys as in `hkvtool.store.schema.META`."""
+
+    @property
+    @abstractmethod
+    def names(self) -> Names:
+        """The names behind the numbers in batches."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> dict[str, int]:
+        """Number of events by kind; `?` are those that cannot be taken at their word."""
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return int(self.meta["events"])
+
+    @abstractmethod
+    def events(
+        self,
+        since: int | None = None,
+        until: int | None = None,
+        req: str | int | None = None,
+        kinds: Collection[str] | None = None,
+        block: tuple[str | int, int] | None = None,
+    ) -> Iterator[Event]:
+        """The events that fit every condition given.
+
+        `since` and `until` are positions, both included. `req` also finds the steps that carry
+        the request. `kinds` are event names; `?` stands for every event with a problem. `block`
+        is (pool, block id) and finds what names it, also through a group or a transfer.
+        """
+
+    @abstractmethod
+    def batches(
+        self, size: int = CHUNK_ROWS, since: int | None = None, until: int | None = None
+    ) -> Iterator[Batch]:
+        """The events as columns, about `size` rows at a time. The arrays are read-only."""
+
+    def close(self) -> None:
+        """Release the file. The trace cannot be read any more."""
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,177 @@
+"""Writing a DuckDB trace."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any
+
+from hkvtool.model.errors import HkvError
+from hkvtool.model.event import MALFORMED, Event
+from hkvtool.model.events import ACCESSES, BY_CODE
+from hkvtool.model.rows import DOMAINS, Names
+from hkvtool.store.columns import CHUNK_ROWS, Chunk
+from hkvtool.store.connect import Connection, create
+from hkvtool.store.destination import Destination
+from hkvtool.store.lines import encoded, in_chunks
+from hkvtool.store.schema import META, TABLES
+from hkvtool.store.stored_names import stored
+from hkvtool.store.summary import Summary
+from hkvtool.store.views import VIEWS
+
+
+class TraceWriter:
+    """Writes one trace, which is there under its name once the context is left without error.
+
+    Events come in order of `pos`, as values (`write`) or as columns (`append`). Memory stays
+    bounded but for `names`. A producer that numbers names itself gives them to `add_names`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        self._destination = Destination(path, force=force)
+        self.names = Names()
+        self.summary = Summary()
+        self._con: Connection = None
+
+    def write(self, events: Iterable[Event], *, offset: int = 0) -> None:
+        """Write events whose `pos` is counted on from `offset`."""
+        for chunk in in_chunks(encoded(events, self.names, self.summary)):
+            if offset:
+                chunk.ints["pos"] += offset
+            self.append(chunk)
+
+    def append(self, chunk: Chunk) -> None:
+        """Write rows in columns."""
+        if chunk.n == 0:
+            return
+        last = self.summary.last_pos
+        if last is not None and chunk.ints["pos"][0] <= last:
+            raise ValueError(f"pos {chunk.ints['pos'][0]} after {last}")
+        self.summary.add(chunk)
+        self._insert("events", chunk.record_batch())
+
+    def add_names(self, domain: str, first: int, names: Any) -> None:
+        """Write the names of numbers from `first` on, an Arrow array of strings."""
+        self._insert("names", _names_batch(domain, first, names))
+
+    def end_source(self, path: str) -> None:
+        """Say that all events since the last source came from the file `path`."""
+        self.summary.add_source(path)
+
+    def __enter__(self) -> TraceWriter:
+        self._destination.__enter__()
+        try:
+            with self._failing():
+                self._con = create(self._destination.path, self._destination.scratch)
+                for table in TABLES:
+                    self._con.execute(table.ddl)
+                self._con.execute("BEGIN TRANSACTION")
+        except BaseException as e:
+            self._destination.__exit__(type(e), e, e.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                with self._failing():
+                    self._finish()
+        except BaseException as e:
+            kind, error, trace = type(e), e, e.__traceback__
+            raise
+        finally:
+            self._close()
+            self._destination.__exit__(kind, error, trace)
+
+    def _finish(self) -> None:
+        """Everything that is known only at the end."""
+        for domain in DOMAINS:
+            known = self.names.values[domain]
+            for first in range(0, len(known), CHUNK_ROWS):
+                self.add_names(domain, first, known[first : first + CHUNK_ROWS])
+        self._con.executemany("INSERT INTO kinds VALUES (?, ?, ?, ?, ?)", list(self._kinds()))
+        facts = self.summary.facts(self.names)
+        for fact in META:
+            if fact.key in facts:
+                value = facts[fact.key]
+                text = json.dumps(value) if fact.kind == "json" else str(value)
+                self._con.execute("INSERT INTO meta VALUES (?, ?)", [fact.key, _utf8(text)])
+        for view in VIEWS:
+            self._con.execute(view.ddl)
+        self._con.execute("COMMIT")
+        self._con.execute("CHECKPOINT")
+        con, self._con = self._con, None
+        con.close()
+
+    def _kinds(self) -> Iterator[tuple[int, str, bool, int, str]]:
+        counts = self.summary.kind_counts()
+        yield 0, MALFORMED, False, counts[MALFORMED], "cannot be taken at its word"
+        for code, spec in BY_CODE.items():
+            yield code, spec.name, spec.name in ACCESSES, counts[spec.name], spec.doc
+
+    def _insert(self, table: str, batch: Any) -> None:
+        with self._failing():
+            self._con.register("incoming", batch)
+            try:
+                self._con.execute(f"INSERT INTO {table} SELECT * FROM incoming")
+            finally:
+                self._con.unregister("incoming")
+
+    def _close(self) -> None:
+        import duckdb
+
+        con, self._con = self._con, None
+        if con is not None:
+            # What was not committed goes away with the file; so does the error of closing it.
+            with suppress(duckdb.Error):
+                con.close()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        import duckdb
+
+        try:
+            yield
+        except duckdb.Error as e:
+            raise self._explained(e) from e
+
+    def _explained(self, error: Exception) -> HkvError:
+        text = str(error)
+        for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+            if os.strerror(code).lower() in text.lower():
+                return self._destination.failure(OSError(code, os.strerror(code)))
+        first = text.splitlines()[0] if text else type(error).__name__
+        return HkvError(f"cannot write {self._destination.target}: {first}")
+
+
+def _names_batch(domain: str, first: int, names: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    n = len(names)
+    flags: list[list[bool]] = [[False] * n, [False] * n]
+    if isinstance(names, list):
+        rows = [stored(name) for name in names]
+        names, *flags = ([row[i] for row in rows] for i in range(3))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([domain] * n),
+            pa.array(np.arange(first, first + n, dtype=np.int32)),
+            pa.array(names, pa.string()),
+            *(pa.array(flag, pa.bool_()) for flag in flags),
+        ],
+        ["domain", "id", "name", "is_int", "escaped"],
+    )
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
