@@ -33,6 +33,9 @@ def _red(text: str) -> str:
 
 def guarded(run: Callable[[], int | None]) -> int:
     """The exit code of `run`, whatever it raises."""
+    # Python has None for a stream that was closed before it started.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal's encoding lacks is shown escaped, not a reason to fail.
         if hasattr(stream, "reconfigure"):

@@ -6,7 +6,11 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of the command line."""
+    """Exit codes of the command line.
+
+    1 to 4 are about the trace and the command; `INTERNAL` is a fault of ours, and the last two
+    are what a shell says of SIGINT and SIGPIPE.
+    """
 
     OK = 0
     FINDINGS = 1

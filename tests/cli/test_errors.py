@@ -47,8 +47,7 @@ def no_debug(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             ModuleNotFoundError("No module named 'duckdb'", name="duckdb"),
             2,
-            f"error: duckdb is not installed beside hkvtool\n  where: {sys.prefix}\n"
-            "  hint: install hkvtool with its dependencies, in an environment of its own\n",
+            f"error: duckdb is not installed beside hkvtool\n  where: {sys.prefix}\n  hint: install hkvtool with its dependencies, in an environment of its own\n",
         ),
     ],
 )
@@ -103,6 +102,12 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         text=True,
     )
     assert (run.returncode, run.stderr) == (2, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", ["--version", "rules", "no-such-command"])
+def test_closed_streams_are_no_error(args: str, tmp_path: Path) -> None:
+    line = f'"{sys.executable}" -m hkvtool {args} >&- 2>&-'
+    assert subprocess.run(["sh", "-c", line], cwd=tmp_path).returncode == 2 * ("no" in args)
 
 
 def test_an_encoding_without_the_letter_is_no_error(process: Process) -> None:
