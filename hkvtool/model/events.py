@@ -8,6 +8,7 @@ from the table `EVENTS`. A line of it names the keys in order; `+` marks the req
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hkvtool.model import keys as k
@@ -42,7 +43,7 @@ class EventSpec:
     doc: str
     keys: dict[str, Key]
 
-    @property
+    @cached_property
     def required(self) -> tuple[str, ...]:
         return tuple(name for name, key in self.keys.items() if key.required)
 

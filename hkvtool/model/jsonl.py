@@ -19,6 +19,10 @@ MAX_LINE_BYTES = 16 << 20
 
 _KEPT_OF_LONG_LINE = 4096
 
+MAX_DEPTH = 64
+"""Deeper nesting is refused: how deep the interpreter itself can follow depends on who asks, so
+that a line it could read might be one that it can no longer write."""
+
 
 class _Reject(ValueError):
     """A line that JSON allows and a trace does not."""
@@ -72,6 +76,22 @@ def _half_a_character(data: dict[str, Any]) -> bool:
     return False
 
 
+def _too_deep(text: str, data: dict[str, Any]) -> bool:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    level: list[Any] = [data]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
 def parse_line(pos: int, text: str) -> Event:
     """The event on one line. Never raises: what is wrong is `Event.problem`."""
     try:
@@ -84,6 +104,8 @@ def parse_line(pos: int, text: str) -> Event:
         return Event(pos, MALFORMED, {}, f"not JSON: {e.msg} at column {e.colno}", text)
     if not isinstance(data, dict):
         return Event(pos, MALFORMED, {}, "not an object", text)
+    if _too_deep(text, data):
+        return Event(pos, MALFORMED, {}, "nested too deeply", text)
     if _SURROGATE.search(text) and _half_a_character(data):
         return Event(pos, MALFORMED, {}, "half a surrogate pair, which no encoding can hold", text)
     event = Event.of(pos, data)
@@ -111,7 +133,8 @@ def read_jsonl(stream: IO[bytes]) -> Iterator[Event]:
                 if not line:
                     break
                 size += len(line)
-            text = kept.decode("utf-8", "replace")
+            # The ellipsis also keeps what is left from ever being read as a whole event.
+            text = kept.decode("utf-8", "replace") + "…"
             yield Event(pos, MALFORMED, {}, f"a line of {size:,} bytes", text)
             continue
         line = line.rstrip(b"\r\n")

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from strategies import JSON, Data, events
 
 from hkvtool.model.event import MALFORMED, Event
-from hkvtool.model.jsonl import MAX_LINE_BYTES, parse_line, read_jsonl, write_jsonl
+from hkvtool.model.jsonl import (
+    MAX_DEPTH,
+    MAX_LINE_BYTES,
+    parse_line,
+    read_jsonl,
+    write_jsonl,
+)
 
 
 def read(data: bytes) -> list[Event]:
@@ -63,6 +69,27 @@ def test_a_long_line_is_cut_and_the_next_one_read() -> None:
     assert (first.ev, first.problem) == (MALFORMED, f"a line of {size + 1:,} bytes")
     assert first.raw is not None and len(first.raw) < 10_000
     assert (second.pos, second.ev) == (2, "reset")
+
+
+def test_what_is_left_of_a_long_line_is_never_an_event() -> None:
+    (event,) = read(b'{"ev":"reset"}' + b" " * MAX_LINE_BYTES)
+    assert event.ev == MALFORMED
+    assert event.raw is not None and parse_line(1, event.raw).ev == MALFORMED
+
+
+@pytest.mark.parametrize("deep", ["[", '{"a":'])
+def test_depth_is_refused_where_it_says(deep: str) -> None:
+    def nested(levels: int) -> str:
+        close = "]" if deep == "[" else "}"
+        inner = "" if deep == "[" else "1"
+        return '{"ev":"reset","x":' + deep * levels + inner + close * levels + "}"
+
+    assert parse_line(1, nested(MAX_DEPTH - 1)).problem is None
+    assert parse_line(1, nested(MAX_DEPTH)).problem == "nested too deeply"
+
+
+def test_many_brackets_side_by_side_are_no_depth() -> None:
+    assert parse_line(1, '{"ev":"reset","x":[' + ",".join(["[]"] * 500) + "]}").problem is None
 
 
 def test_the_longest_line_allowed_is_read_whole() -> None:
