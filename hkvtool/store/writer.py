@@ -17,7 +17,7 @@ from hkvtool.model.rows import DOMAINS, Names
 from hkvtool.store.columns import CHUNK_ROWS, Chunk
 from hkvtool.store.connect import Connection, create
 from hkvtool.store.destination import Destination
-from hkvtool.store.lines import encoded, in_chunks
+from hkvtool.store.lines import encoded, in_chunks, uncollected
 from hkvtool.store.schema import META, TABLES
 from hkvtool.store.stored_names import stored
 from hkvtool.store.summary import Summary
@@ -39,10 +39,11 @@ class TraceWriter:
 
     def write(self, events: Iterable[Event], *, offset: int = 0) -> None:
         """Write events whose `pos` is counted on from `offset`."""
-        for chunk in in_chunks(encoded(events, self.names, self.summary)):
-            if offset:
-                chunk.ints["pos"] += offset
-            self.append(chunk)
+        with uncollected():
+            for chunk in in_chunks(encoded(events, self.names, self.summary)):
+                if offset:
+                    chunk.ints["pos"] += offset
+                self.append(chunk)
 
     def append(self, chunk: Chunk) -> None:
         """Write rows in columns."""
