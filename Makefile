@@ -43,7 +43,7 @@ tests: install-dev
 	$(PYTEST) ../tests -n $(WORKERS) $(PYTEST_ARGS)
 
 soak: install-dev
-	$(PYTEST) ../tests --soak --hypothesis-profile=soak -m soak $(PYTEST_ARGS)
+	$(PYTEST) ../tests --soak --hypothesis-profile=soak -n $(WORKERS) $(PYTEST_ARGS)
 
 docs:
 	$(PYTHON) -m hkvtool.model.reference docs/reference
