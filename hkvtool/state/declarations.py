@@ -10,7 +10,7 @@ from hkvtool.model.event import Event
 from hkvtool.state.arrays import FORMS
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pool:
     """One block-id space on one medium."""
 
@@ -35,7 +35,7 @@ class Pool:
         return 0 <= block < self.blocks or block in self.map
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """One cache group, with the defaults of the trace format filled in."""
 

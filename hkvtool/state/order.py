@@ -35,10 +35,10 @@ from hkvtool.state.order_stamp import (
     UNTRACKED,
     Clock,
     Signal,
+    Source,
     Stamp,
     Transfer,
     Wait,
-    advanced,
     joined,
 )
 from hkvtool.state.order_trail import BOUNDS, StepTrail, Trail
@@ -64,6 +64,7 @@ class Order:
         self._numbers: dict[str, int] = {}
         self._indices: list[int] = []
         self._clocks: list[Clock] = []
+        self._teachers: list[int] = []
 
     def feed(self, event: Event) -> Stamp:
         """The stamp of the next event."""
@@ -118,6 +119,7 @@ class Order:
         self.lanes.append(actor)
         self._indices.append(0)
         self._clocks.append(())
+        self._teachers.append(UNTRACKED)
         return lane
 
     def _enter(self, lane: int, number: int) -> StepTrail:
@@ -131,14 +133,21 @@ class Order:
                 mine = self._clocks[lane]
         return trail
 
-    def _follow(self, lane: int, earlier: Stamp) -> None:
+    def _follow(self, lane: int, earlier: Source) -> None:
         """From here on `lane` is ordered after `earlier`, and so after what that one knew."""
         source = earlier.lane
         mine = self._clocks[lane]
         # Whoever knows of this thing learned it with all that was known there: nothing to add.
         if source == lane or (source < len(mine) and mine[source] >= earlier.index):
             return
-        self._clocks[lane] = advanced(joined(mine, earlier.clock), source, earlier.index)
+        # A lane only learns, so a lane that knows what it knows from one other lane alone needs
+        # no merging when it hears from it again; many workers of one host are such lanes.
+        if not mine or self._teachers[lane] == source:
+            self._clocks[lane] = earlier.passed()
+            self._teachers[lane] = source
+        else:
+            self._clocks[lane] = joined(mine, earlier.passed())
+            self._teachers[lane] = UNTRACKED
 
     def _edge(self, event: Event, lane: int, index: int, step: int | None) -> Stamp:
         """A thing that orders lanes: it learns first, is stamped then, and is passed on last."""
@@ -154,6 +163,7 @@ class Order:
                 self._follow(lane, signal)
         elif ev == "retire":
             self._clocks[lane] = joined(self._clocks[lane], trail.step(data["step"]).collect())
+            self._teachers[lane] = UNTRACKED
         elif ev.endswith("_end"):
             ended = trail.open.pop((ev[:-4], str(data["handle"])), ended)
             for transfer in ended:
@@ -169,15 +179,16 @@ class Order:
             stamp = Wait(ev, event.pos, lane, index, clock, step)
             stamp.event, stamp.signal = str(data["event"]), signal
             trail.recent_waits.append(stamp)
+        elif ev == "dispatch":
+            stamp = Source(ev, event.pos, lane, index, clock, step)
+            trail.dispatch(stamp, data["step"])
         elif ev.endswith("_begin"):
             stamp = Transfer(ev, event.pos, lane, index, clock, step)
             stamp.handle, stamp.end = str(data["handle"]), None
             trail.begin(ev[:-6], stamp)
         else:
             stamp = Stamp(ev, event.pos, lane, index, clock, step)
-            if ev == "dispatch":
-                trail.dispatch(stamp, data["step"])
-            elif ev == "retire":
+            if ev == "retire":
                 trail.step(data["step"]).retired = stamp
             for transfer in ended:
                 transfer.end = stamp

@@ -38,7 +38,22 @@ class Stamp:
         return f"{type(self).__name__}({self.ev} at {self.pos}, lane {self.lane}, {self.index})"
 
 
-class Transfer(Stamp):
+class Source(Stamp):
+    """A thing that other lanes come to be ordered after, with all that its lane knew."""
+
+    __slots__ = ("_passed",)
+    _passed: Clock
+
+    def passed(self) -> Clock:
+        """What whoever is ordered after it knows; one clock for all of them."""
+        try:
+            return self._passed
+        except AttributeError:
+            self._passed = advanced(self.clock, self.lane, self.index)
+            return self._passed
+
+
+class Transfer(Source):
     """A store or load, stamped where it begins. `end` is filled in when its end is seen."""
 
     __slots__ = ("end", "handle")
@@ -46,7 +61,7 @@ class Transfer(Stamp):
     end: Stamp | None
 
 
-class Signal(Stamp):
+class Signal(Source):
     """A `signal`, and the event it sets."""
 
     __slots__ = ("event",)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Any
 
-from hkvtool.state.order_stamp import Clock, Signal, Stamp, Transfer, Wait, advanced, joined
+from hkvtool.state.order_stamp import Clock, Signal, Source, Stamp, Transfer, Wait, joined
 
 BOUNDS = frozenset({"dispatch", "retire"})
 """The two ends of a step; every other event that carries its number is an op of it."""
@@ -38,16 +38,23 @@ class StepTrail:
     __slots__ = ("dispatched", "done", "ops", "retired")
 
     def __init__(self) -> None:
-        self.dispatched: dict[int, Stamp] = {}
+        self.dispatched: dict[int, Source] = {}
         self.ops: dict[int, Stamp] = {}
         self.done: Clock = ()
         self.retired: Stamp | None = None
 
     def collect(self) -> Clock:
         """What is known once every op seen so far has ended."""
-        for lane, op in self.ops.items():
-            self.done = joined(self.done, advanced(op.clock, lane, op.index))
+        ops = self.ops.values()
+        done = self.done
+        # Ops that know nothing but their dispatch share its clock: most of a step's lanes.
+        for clock in {id(op.clock): op.clock for op in ops}.values():
+            done = joined(done, clock)
+        merged = [*done, *(0,) * (max(self.ops, default=-1) + 1 - len(done))]
+        for op in ops:
+            merged[op.lane] = max(merged[op.lane], op.index)
         self.ops.clear()
+        self.done = tuple(merged)
         return self.done
 
 
@@ -77,7 +84,7 @@ class Trail:
             self._bound(self.steps, STEPS)
         return found
 
-    def dispatch(self, stamp: Stamp, number: int) -> None:
+    def dispatch(self, stamp: Source, number: int) -> None:
         self.step(number).dispatched[stamp.lane] = stamp
         self.dispatchers.add(stamp.lane)
 

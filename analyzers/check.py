@@ -1,0 +1,167 @@
+"""One check of one trace: every event past the families in order, then the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from hkvtool.analyzers.context import Context, Family, copy_slots
+from hkvtool.analyzers.group_intersection import GroupIntersection
+from hkvtool.analyzers.integrity import Integrity
+from hkvtool.analyzers.races import Races
+from hkvtool.analyzers.ratios import Tally
+from hkvtool.analyzers.refcounts import Refcounts
+from hkvtool.analyzers.routing import Routing
+from hkvtool.analyzers.whole_block import WholeBlock
+from hkvtool.analyzers.wire import Wire
+from hkvtool.model.event import Event
+from hkvtool.model.evidence import Evidence, evidence_of
+from hkvtool.model.findings import Report
+from hkvtool.model.rules import RULES
+
+FAMILIES: tuple[type[Any], ...] = (Races, Refcounts, Routing, WholeBlock, GroupIntersection, Wire)
+
+IMPLEMENTED: frozenset[str] = frozenset().union(*(f.codes for f in FAMILIES), Integrity.codes)
+"""Codes that a check evaluates; the others are reported as not evaluable, needing the rule."""
+
+ON_UNKNOWN = frozenset({"touch", "free", "write", "seal", "use", "publish", "slide", "index"})
+"""Events that, met by a block nobody has described, show that recording began midway."""
+
+
+def check(events: Iterable[Event], evidence: Evidence | None = None) -> Report:
+    """Run every rule that the evidence supports over a trace, in order.
+
+    `events` is gone through once, unless the trace declares no evidence and none is given: then
+    it is held in memory to see which kinds of events it has.
+    """
+    if evidence is None:
+        evidence, events = _evidence(iter(events))
+    return _Check(evidence).run(events)
+
+
+def _evidence(events: Iterator[Event]) -> tuple[Evidence, Iterable[Event]]:
+    head: list[Event] = []
+    seen = Evidence()
+    for event in events:
+        head.append(event)
+        seen.see(event)
+        if seen.settled or event.ev != "trace":
+            break
+    if seen.settled:
+        return seen, chain(head, events)
+    rest = [*head, *events]
+    return evidence_of(rest), rest
+
+
+class _Check:
+    def __init__(self, evidence: Evidence) -> None:
+        self.ctx = Context(evidence)
+        self.integrity = Integrity(self.ctx)
+        self.tally = Tally(self.ctx)
+        self.families: list[Family] = [family(self.ctx) for family in FAMILIES]
+        self.families += [self.tally]
+        self.count = 0
+        self.header: dict[str, Any] = {}
+
+    def run(self, events: Iterable[Event]) -> Report:
+        for event in events:
+            self.count += 1
+            self._event(event)
+        ctx = self.ctx
+        ctx.event = None
+        for family in self.families:
+            if family is not self.tally:
+                family.finish()
+        self.integrity.finish()
+        self.tally.finish()
+        missing = {
+            code: rule.missing(ctx.evidence)
+            for code, rule in RULES.items()
+            if rule.missing(ctx.evidence)
+        }
+        for code in RULES:
+            if code not in IMPLEMENTED and code not in missing:
+                missing[code] = ("a later version of hkvtool",)
+        inconclusive = []
+        if ctx.lost:
+            places = ", ".join(map(str, ctx.lost[:4]))
+            inconclusive.append(f"events were lost before event {places}")
+        self.header["events"] = self.count
+        self.header["evidence"] = sorted(ctx.evidence)
+        return Report(
+            self.header, ctx.findings, dict(sorted(missing.items())), self.tally.total,
+            inconclusive,
+        )  # fmt: skip
+
+    def _event(self, event: Event) -> None:
+        ctx = self.ctx
+        ctx.event = event
+        problem = event.problem
+        ctx.stamp = ctx.order.feed(event)
+        if problem is None:
+            self._note(event)
+            self._unknown(event)
+        self.integrity.before(event)
+        if problem is None:
+            for family in self.families:
+                family.before(event)
+        refused = ctx.fold.apply(event)
+        if refused is not None:
+            self.integrity.problem(event, refused)
+            return
+        ctx.requests.follow(event)
+        self._carry(event)
+        for family in self.families:
+            family.after(event)
+
+    def _carry(self, event: Event) -> None:
+        """What is wrong with a source is wrong with its copy."""
+        ctx = self.ctx
+        if event.ev == "copy":
+            src, dst = copy_slots(ctx.fold, event)
+            ctx.carry_blame(src, dst)
+        elif event.ev in ("store_begin", "load_begin", "store_end", "load_end"):
+            transfer = ctx.fold.transfers.get(str(event["handle"]))
+            if transfer is None or transfer.far is None:
+                return
+            near = [ctx.fold.slot(transfer.group.pool, b) for b in transfer.begin["blocks"]]
+            far = [ctx.fold.slot(transfer.far, b) for b in transfer.begin.get("peer") or ()]
+            if event.ev.startswith("store"):
+                ctx.carry_blame(near, far)
+            else:
+                ctx.carry_blame(far, near)
+
+    def _note(self, event: Event) -> None:
+        ctx = self.ctx
+        if event.ev == "trace":
+            self.header.update({k: v for k, v in event.data.items() if k in ("engine", "note")})
+        elif event.ev == "dispatch":
+            ctx.dispatched[event["step"]] = event.pos
+        elif event.ev == "retire":
+            ctx.retired[event["step"]] = event.pos
+        elif event.ev == "launch" and event.step is not None and not event.get("bypass"):
+            ctx.launched.add(event.step)
+        elif event.ev == "state":
+            ctx.midway = True
+        elif event.ev == "evidence":
+            classes = frozenset(str(c) for c in event["evidence"])
+            if "actor" in event:
+                ctx.lane_evidence[event.actor] = classes
+            else:
+                ctx.evidence = classes
+                ctx.lane_evidence.clear()
+
+    def _unknown(self, event: Event) -> None:
+        """A block that is written, read or released before anyone described it."""
+        ctx = self.ctx
+        if ctx.midway or event.ev not in ON_UNKNOWN:
+            return
+        _, pool = ctx.fold.place(event)
+        if pool is None or pool.tier:
+            return
+        for block in event.get("blocks") or ():
+            slot = ctx.fold.find(pool, block)
+            if block not in pool.reserved and (slot is None or ctx.fold.st.known[slot] == 0):
+                ctx.midway = True
+                return

@@ -1,0 +1,226 @@
+"""What every rule family sees: the fold, the order, the requests; and where findings go.
+
+A finding about blocks that an earlier root finding already blames is attached to it as its
+consequence: one root cause gives one root finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from hkvtool.model.event import Event
+from hkvtool.model.evidence import Evidence
+from hkvtool.model.findings import Finding
+from hkvtool.model.rows import MISSING
+from hkvtool.model.rules import RULES
+from hkvtool.state.declarations import Group
+from hkvtool.state.fold import Fold
+from hkvtool.state.order import Order
+from hkvtool.state.order_stamp import Stamp
+from hkvtool.state.requests import Request, Requests
+
+MAX_EVENTS = 8
+"""Positions a finding names at most."""
+
+
+class Family(Protocol):
+    """One rule family. `before` sees the state an event meets, `after` the state it leaves."""
+
+    codes: frozenset[str]
+
+    def before(self, event: Event) -> None: ...
+
+    def after(self, event: Event) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Silent:
+    """A family that need not look at everything: the hooks do nothing unless overridden."""
+
+    codes: frozenset[str] = frozenset()
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+
+    def before(self, event: Event) -> None:
+        """State as the event meets it."""
+
+    def after(self, event: Event) -> None:
+        """State as the event leaves it."""
+
+    def finish(self) -> None:
+        """The trace has ended."""
+
+
+class Context:
+    """Shared by the families of one check of one trace."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.fold = Fold()
+        self.order = Order()
+        self.requests = Requests(self.fold)
+        self.evidence = frozenset(evidence.classes)
+        self.lane_evidence: dict[str, frozenset[str]] = {}
+        self.findings: list[Finding] = []
+        self.stamp: Stamp | None = None
+        self.event: Event | None = None
+        self.dispatched: dict[int, int] = {}
+        self.retired: dict[int, int] = {}
+        self.launched: set[int] = set()
+        self.midway = False
+        self.lost: list[int] = []
+        self.suppressed: set[str] = set()
+        self._blocks: dict[int, tuple[int, Finding]] = {}
+        self._tables: dict[tuple[str, int], Finding] = {}
+
+    # --- evidence --------------------------------------------------------------------------
+
+    def evaluable(self, code: str) -> bool:
+        """Whether the evidence in force here supports a rule."""
+        classes = self.evidence
+        if self.event is not None and self.lane_evidence:
+            classes = self.lane_evidence.get(self.event.actor, classes)
+        return not RULES[code].missing(classes)
+
+    # --- findings --------------------------------------------------------------------------
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        events: Iterable[int | None],
+        *,
+        slots: Sequence[int] = (),
+        group: Group | None = None,
+        request: str | None = None,
+        cause: Finding | None = None,
+        **facts: Any,
+    ) -> Finding | None:
+        """Add a finding, as a root or under the root that explains it; None where the evidence
+        does not support the rule or the very same was said before."""
+        if not self.evaluable(code):
+            self.suppressed.add(code)
+            return None
+        root = cause or self.blamed(slots, request, group)
+        named = self._unique(events)
+        if root is not None and root.code == code and root.request == request:
+            self._extend(root, named, slots)
+            self.blame(root, slots)
+            return root
+        finding = Finding(code, message, named, RULES[code].severity, group=group.name if group else None)
+        finding.request = request
+        finding.blocks = self._unique_blocks(slots)
+        for name, value in facts.items():
+            setattr(finding, name, value)
+        finding.id = f"F{len(self.findings) + 1}"
+        if finding.pool is None and slots:
+            finding.pool = self.fold.pool_of(slots[0]).name
+        if root is not None:
+            finding.cause = root.id
+            root.caused.append(finding.id)
+        self.findings.append(finding)
+        self.blame(root or finding, slots)
+        if request is not None and group is not None:
+            self._tables.setdefault((request, group.table_id), root or finding)
+        return finding
+
+    def _extend(self, finding: Finding, events: list[int], slots: Sequence[int]) -> None:
+        """The same fault again: its blocks are added, its events as far as there is room."""
+        for block in self._unique_blocks(slots):
+            if block not in finding.blocks:
+                finding.blocks.append(block)
+        for pos in events:
+            if pos not in finding.events and len(finding.events) < MAX_EVENTS:
+                finding.events.append(pos)
+
+    def blame(self, finding: Finding, slots: Iterable[int]) -> None:
+        """Later findings about these blocks follow from this one."""
+        for slot in slots:
+            if slot >= 0:
+                held = self._blocks.get(slot)
+                if held is None or held[0] < self.fold.st.gen[slot]:
+                    self._blocks[slot] = (self.fold.st.gen[slot], finding)
+
+    def blame_table(self, finding: Finding, request: str, group: Group) -> None:
+        """Later findings about this request's table follow from this one."""
+        self._tables.setdefault((request, group.table_id), finding)
+
+    def blamed(
+        self, slots: Iterable[int], request: str | None = None, group: Group | None = None
+    ) -> Finding | None:
+        """The root finding that explains faults of these blocks, or of the request's table."""
+        for slot in slots:
+            held = self._blocks.get(slot)
+            if held is not None and held[0] == self.fold.st.gen[slot]:
+                return held[1]
+        if request is not None and group is not None:
+            return self._tables.get((request, group.table_id))
+        return None
+
+    def carry_blame(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Content that moves takes its fault along."""
+        for source, target in zip(sources, targets, strict=False):
+            held = self._blocks.get(source) if source >= 0 else None
+            if held is not None and target >= 0 and held[0] == self.fold.st.gen[source]:
+                self._blocks[target] = (self.fold.st.gen[target], held[1])
+
+    @staticmethod
+    def _unique(events: Iterable[int | None]) -> list[int]:
+        seen = dict.fromkeys(pos for pos in events if pos is not None and pos >= 0)
+        return sorted(seen)[:MAX_EVENTS] if len(seen) <= MAX_EVENTS else list(seen)[:MAX_EVENTS]
+
+    def _unique_blocks(self, slots: Iterable[int]) -> list[int]:
+        return list(dict.fromkeys(self.fold.block_of[s] for s in slots if s >= 0))
+
+    # --- naming ----------------------------------------------------------------------------
+
+    def slots(self, event: Event, key: str = "blocks", group: Group | None = None) -> list[int]:
+        """Slots that a list of the event names, in its order; negative where there is none."""
+        own, pool = self.fold.place(event)
+        if group is not None:
+            pool = group.pool
+        del own
+        if pool is None:
+            return []
+        return [self.fold.slot(pool, b) for b in event.get(key) or ()]
+
+    def groups_of(self, engine: str | None) -> list[Group]:
+        """Groups of one engine (all, where pools name none)."""
+        return [g for g in self.fold.declared.groups.values() if g.pool.engine == engine]
+
+    def request(self, event: Event) -> Request | None:
+        return None if event.req is None else self.requests.by_name.get(event.req)
+
+    def describe(self, slot: int, group: Group) -> dict[str, Any]:
+        """State of a block in the terms a finding speaks: form, version, generation, tokens."""
+        st = self.fold.st
+        c = self.fold.component(slot, group)
+        current = st.cgen[c] == st.gen[slot] and st.cid[c] > 0
+        facts: dict[str, Any] = {"form": group.form, "generation": st.gen[slot]}
+        if st.loads[slot] > 0:
+            facts["form"] = "on_disk"
+            facts["recovering"] = True
+        facts["version"] = st.ver[c] if current else None
+        if current and st.vague[c] == 0:
+            facts["tokens"] = [st.lo[c], st.hi[c]]
+        if not current:
+            facts["written"] = False
+        if group.form == "indexer" and current and st.kver[c] != MISSING:
+            facts["kv_version"] = st.kver[c]
+        owner = st.owner[slot]
+        if owner >= 0:
+            facts["owner"] = self.fold.names.name("req", owner)
+        facts["references"] = st.refs[slot]
+        return facts
+
+
+def copy_slots(fold: Fold, event: Event) -> tuple[list[int], list[int]]:
+    """Source and destination slots of a `copy`."""
+    sides: list[list[int]] = []
+    for key, blocks in (("src_group", "src"), ("dst_group", "dst")):
+        group = fold.group(event.get(key, event.get("group")))
+        pool = group.pool if group else fold.declared.pools.get(str(event.get("pool")))
+        sides.append([] if pool is None else [fold.slot(pool, b) for b in event[blocks]])
+    return sides[0], sides[1]

@@ -1,0 +1,83 @@
+"""Match ratio and resumable ratio, with the reasons between them."""
+
+from __future__ import annotations
+
+from hkvtool.analyzers.context import Context, Silent
+from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding, Loss, Ratios
+from hkvtool.model.rules import Severity
+
+
+class Tally(Silent):
+    """Counts what lookups asked for and matched, and what of it could be resumed from."""
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        self.asked: dict[str, int] = {}
+        self.matched: dict[str, tuple[int, str | None, int]] = {}
+        self.total = Ratios()
+        self.losses: dict[tuple[str, str | None], int] = {}
+        self.resumed: dict[str, int] = {}
+
+    def before(self, event: Event) -> None:
+        if event.ev == "lookup":
+            self._close(str(event["req"]))
+            self._open(event)
+        elif event.ev == "resume" and event.req is not None:
+            self.resumed[event.req] = event["at"]
+
+    def finish(self) -> None:
+        for name in list(self.matched):
+            self._close(name)
+        self.total.lost_by = [
+            Loss(code, group, tokens)
+            for (code, group), tokens in sorted(self.losses.items(), key=lambda kv: -kv[1])
+        ]
+
+    def _open(self, event: Event) -> None:
+        hits = [
+            (tokens, group)
+            for group, tokens in (
+                (self.ctx.fold.group(n), t) for n, t in event["hit"].items()
+            )
+            if group is not None
+        ]
+        participating = [(t, g) for t, g in hits if g.participates]
+        best = max((t for t, _ in hits), default=0)
+        asked = max(event.get("tokens") or 0, best)
+        limiting = min(participating, key=lambda h: h[0], default=None)
+        self.total.asked += asked
+        self.total.matched += best
+        name = limiting[1].name if limiting and limiting[0] < best else None
+        self.matched[str(event["req"])] = (best, name, limiting[0] if limiting else best)
+
+    def _close(self, request: str) -> None:
+        """The request's last lookup is settled: how much of its match could be resumed."""
+        held = self.matched.pop(request, None)
+        if held is None:
+            return
+        best, limiting, least = held
+        at = self.resumed.pop(request, least)
+        good = min(at, best)
+        bad = self._broken(request)
+        if bad is not None:
+            reach = bad.tokens[0] if bad.tokens else 0
+            keeps = min(good, reach)
+            self._lose(bad.code, bad.group, best - keeps)
+            good = keeps
+        elif good < best and limiting is not None:
+            self._lose("HKV308", limiting, best - good)
+        self.total.resumable += good
+
+    def _broken(self, request: str) -> Finding | None:
+        """The root error that this request's resume or reads ran into."""
+        by_id = {f.id: f for f in self.ctx.findings}
+        for finding in self.ctx.findings:
+            if finding.request == request and finding.severity is Severity.ERROR:
+                if finding.check is not None or finding.use is not None:
+                    return by_id.get(finding.cause or "", finding)
+        return None
+
+    def _lose(self, code: str, group: str | None, tokens: int) -> None:
+        if tokens > 0:
+            self.losses[code, group] = self.losses.get((code, group), 0) + tokens

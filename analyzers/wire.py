@@ -1,0 +1,204 @@
+"""901 and 902: KV events on the wire against the pool they speak of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+from hkvtool.analyzers.context import MAX_EVENTS, Context, Silent
+from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding
+from hkvtool.state.declarations import Group
+
+Place = tuple[str, str]
+"""Group name and hash."""
+
+
+class Wire(Silent):
+    """Folds each side of the wire, and compares it with the pool at the end."""
+
+    codes = frozenset({"HKV901", "HKV902"})
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        self.sides: dict[str, Side] = {}
+
+    def after(self, event: Event) -> None:
+        if event.ev == "state":
+            self.known_before = self._pool()
+        if event.ev != "wire":
+            return
+        lane = str(event.get("lane", "recv"))
+        name = lane if lane == "pub" else f"{lane} {event.actor}"
+        side = self.sides.get(name)
+        if side is None:
+            side = self.sides[name] = Side(self, name, dict(getattr(self, "known_before", {})))
+        side.apply(event)
+
+    def _pool(self) -> Counter[Place]:
+        """Live hashes of every group, copies counted."""
+        ctx = self.ctx
+        st = ctx.fold.st
+        tables: dict[int, Group] = {}
+        for group in ctx.fold.declared.groups.values():
+            held = tables.get(group.table_id)
+            if held is None or (group.participates and not group.serves):
+                tables.setdefault(group.table_id, group)
+        pool: Counter[Place] = Counter()
+        for entry in range(st.h[2]):
+            if st.e_live[entry] == 1:
+                group = tables.get(st.e_table[entry])
+                if group is not None:
+                    name = str(ctx.fold.names.name("hash", st.e_hash[entry]))
+                    pool[group.name, name] += 1
+        return pool
+
+    def finish(self) -> None:
+        if not self.sides or self.ctx.lost:
+            return
+        pool = self._pool()
+        published = self.sides.get("pub")
+        reference: Counter[Place] = pool
+        if published is not None:
+            self._compare(published, pool, "the pool")
+            reference = Counter(published.held)
+        for name, side in self.sides.items():
+            if name != "pub":
+                what = "what was published" if published is not None else "the pool"
+                self._compare(side, reference, what)
+
+    def _compare(self, side: Side, reference: Counter[Place], what: str) -> None:
+        held = side.held
+        wrong = [
+            place
+            for place in dict.fromkeys([*held, *reference])
+            if held.get(place, 0) != reference.get(place, 0) and side.speaks_of(place)
+        ]
+        if not wrong:
+            return
+        ctx = self.ctx
+        events: list[int] = []
+        slots: list[int] = []
+        for place in wrong:
+            events += side.touched.get(place, [])[-2:]
+            slots += self._slots(place)
+        if not events:
+            events = [side.last]
+        if side.cleared_missing is not None:
+            events.append(side.cleared_missing)
+        shown = ", ".join(
+            f"{h} of {g}: {held.get((g, h), 0)} instead of {reference.get((g, h), 0)}"
+            for g, h in wrong[:3]
+        )
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        ctx.report(
+            "HKV902",
+            f"the KV events {side.title} do not add up to {what}: {shown}{more}",
+            sorted(set(events))[:MAX_EVENTS],
+            slots=slots,
+            group=ctx.fold.group(wrong[0][0]),
+            cause=side.disturbed,
+            believed={f"{g}:{h}": held.get((g, h), 0) for g, h in wrong[:8]},
+            actual={f"{g}:{h}": reference.get((g, h), 0) for g, h in wrong[:8]},
+        )
+
+    def _slots(self, place: Place) -> list[int]:
+        """Blocks that ever carried a hash, of the group's table or any."""
+        ctx = self.ctx
+        group = ctx.fold.group(place[0])
+        st = ctx.fold.st
+        return [
+            st.e_slot[e]
+            for e in range(st.h[2])
+            if str(ctx.fold.names.name("hash", st.e_hash[e])) == place[1]
+            and (group is None or st.e_table[e] == group.table_id)
+        ]
+
+
+class Side:
+    """One side of the wire: what its events, applied in the order seen, add up to."""
+
+    def __init__(self, wire: Wire, name: str, held: dict[Place, int]) -> None:
+        self.wire = wire
+        self.title = "as published" if name == "pub" else f"as applied ({name.split(' ', 1)[1]})"
+        self.held: dict[Place, int] = held
+        self.touched: dict[Place, list[int]] = {}
+        self.groups: set[str] = set()
+        self.expected: int | None = None
+        self.newest: int | None = None
+        self.last = 0
+        self.cleared_missing: int | None = None
+        self.disturbed: Finding | None = None
+        self.batches: dict[Hashable, int] = {}
+        self.consumer = name != "pub"
+
+    def speaks_of(self, place: Place) -> bool:
+        """A side that never mentions a group or tier may not carry it at all."""
+        return place[0] in self.groups
+
+    def apply(self, event: Event) -> None:
+        self._sequence(event)
+        self.last = event.pos
+        kind = event["kind"]
+        groups = self._groups(event)
+        if kind == "cleared":
+            for place in [p for p in self.held if p[0] in groups]:
+                del self.held[place]
+                self.touched.setdefault(place, []).append(event.pos)
+            return
+        for group in groups[:1]:
+            self.groups.add(group)
+            for name in event.get("hashes") or ():
+                place = (group, str(name))
+                self.touched.setdefault(place, []).append(event.pos)
+                count = self.held.get(place, 0) + (1 if kind == "stored" else -1)
+                if count > 0:
+                    self.held[place] = count
+                else:
+                    self.held.pop(place, None)
+
+    def _groups(self, event: Event) -> list[str]:
+        """Groups an event speaks of: the one named, else those on its medium."""
+        declared = self.wire.ctx.fold.declared.groups
+        if "group" in event:
+            return [str(event["group"])]
+        medium = event.get("medium")
+        return [g.name for g in declared.values() if medium is None or g.pool.medium == medium]
+
+    def _sequence(self, event: Event) -> None:
+        """901: a gap, the same again, or an older one over a newer."""
+        wseq = event.get("wseq")
+        if wseq is None or not self.consumer:
+            return
+        before, self.newest = self.newest, wseq if self.newest is None else max(self.newest, wseq)
+        if before is None or wseq == before + 1:
+            return
+        if wseq == before and self.batches.get(_content(event)) != wseq:
+            self.batches[_content(event)] = wseq
+            return
+        self.batches[_content(event)] = wseq
+        if wseq > before + 1:
+            what = f"jumps from {before} to {wseq}"
+        elif wseq == before:
+            what = f"applies {wseq} twice"
+        else:
+            what = f"applies {wseq} over the newer {before}"
+        ctx = self.wire.ctx
+        if self.disturbed is not None and wseq <= before:
+            if len(self.disturbed.events) < MAX_EVENTS:
+                self.disturbed.events.append(event.pos)
+            return
+        self.disturbed = ctx.report(
+            "HKV901",
+            f"the consumer of KV events {what}",
+            [self.last, event.pos],
+            group=ctx.fold.group(event.get("group")),
+            check=self.last,
+            use=event.pos,
+            believed={"next": before + 1},
+            actual={"applied": wseq},
+        )
+
+
+def _content(event: Event) -> Hashable:
+    return (event["kind"], str(event.get("group")), tuple(map(str, event.get("hashes") or ())))

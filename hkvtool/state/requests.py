@@ -1,0 +1,164 @@
+"""What each request holds, in which tables, and what its last check saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hkvtool.model.event import Event
+from hkvtool.state.fold import Fold
+
+
+class Seen(NamedTuple):
+    """A block as a check saw it."""
+
+    generation: int
+    version: int
+    table: int
+    pos: int
+    hashed: bool
+
+
+@dataclass(slots=True)
+class Request:
+    """One request or other named holder of blocks."""
+
+    name: str
+    first: int
+    held: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    released: dict[int, int] = field(default_factory=dict)
+    tables: dict[int, list[int]] = field(default_factory=dict)
+    seen: dict[int, Seen] = field(default_factory=dict)
+    lookup: Event | None = None
+    resume: Event | None = None
+    engine: str | None = None
+    ended: int | None = None
+    is_request: bool = False
+
+    def generation(self, slot: int, dispatched: int) -> int | None:
+        """The generation of a block that the request held when its step was dispatched (`pos`),
+        or None where it did not hold it then. What it let go of later does not matter."""
+        if slot in self.held or self.released.get(slot, -1) > dispatched:
+            return self.taken.get(slot)
+        return None
+
+    def table(self, number: int) -> list[int]:
+        """Slots of one of its block tables, in token order."""
+        return self.tables.get(number, [])
+
+
+_LIFE = frozenset({"admit", "lookup", "resume", "dispatch", "refuse"})
+_ENDS = frozenset({"finish", "abort"})
+
+
+class Requests:
+    """Every request of a trace, kept up to date event by event (after the fold)."""
+
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+        self.by_name: dict[str, Request] = {}
+        self.holders: dict[int, dict[str, int]] = {}
+
+    def get(self, name: str, pos: int) -> Request:
+        found = self.by_name.get(name)
+        if found is None:
+            found = self.by_name[name] = Request(name, pos)
+        return found
+
+    def follow(self, event: Event) -> None:
+        """Take one event into account."""
+        ev = event.ev
+        owner = event.get("owner")
+        name = event.req if event.req is not None else (None if owner is None else str(owner))
+        if name is None:
+            return
+        request = self.get(name, event.pos)
+        if event.req is not None:
+            request.is_request = True
+        if ev in ("alloc", "touch"):
+            self._take(request, event)
+        elif ev == "free":
+            self._release(request, event)
+        elif ev == "slide":
+            self._drop(request, event)
+        elif ev == "lookup":
+            request.lookup = event
+            request.resume = None
+            request.ended = None
+            request.seen = {}
+            self._see(request, event)
+        elif ev == "resume":
+            request.resume = event
+            self._see(request, event)
+        elif ev == "admit":
+            request.ended = None
+            if "engine" in event:
+                request.engine = str(event["engine"])
+        elif ev in _ENDS:
+            request.ended = event.pos
+
+    def _see(self, request: Request, event: Event) -> None:
+        """Remember every block that a check names, as it stands."""
+        st = self.fold.st
+        for name, blocks in (event.get("blocks") or {}).items():
+            group = self.fold.group(name)
+            if group is None:
+                continue
+            for block in blocks:
+                slot = self.fold.slot(group.pool, block)
+                if slot < 0:
+                    continue
+                earlier = request.seen.get(slot)
+                hashed = st.live[slot] > 0 or (earlier is not None and earlier.hashed)
+                version = st.ver[self.fold.component(slot, group)]
+                request.seen[slot] = Seen(
+                    st.gen[slot], version, st.table[slot], event.pos, hashed
+                )
+
+    def _slots(self, event: Event) -> list[int]:
+        _, pool = self.fold.place(event)
+        if pool is None:
+            return []
+        return [s for s in (self.fold.slot(pool, b) for b in event["blocks"]) if s >= 0]
+
+    def _take(self, request: Request, event: Event) -> None:
+        group = self.fold.group(event.get("group"))
+        fresh = event.ev == "alloc"
+        for slot in self._slots(event):
+            if fresh:
+                for other in self.holders.pop(slot, {}):
+                    # A block that is handed out again belongs to nobody who still lists it.
+                    mine = self.by_name[other]
+                    mine.held.pop(slot, None)
+                    mine.released.setdefault(slot, event.pos)
+            request.held[slot] = request.held.get(slot, 0) + 1
+            request.taken[slot] = self.fold.st.gen[slot]
+            request.released.pop(slot, None)
+            who = self.holders.setdefault(slot, {})
+            who[request.name] = who.get(request.name, 0) + 1
+            number = group.table_id if group else self.fold.st.table[slot]
+            if number >= 0:
+                table = request.tables.setdefault(number, [])
+                if slot not in table:
+                    table.append(slot)
+
+    def _release(self, request: Request, event: Event) -> None:
+        for slot in self._slots(event):
+            left = request.held.get(slot, 0) - 1
+            if left > 0:
+                request.held[slot] = left
+                self.holders[slot][request.name] = left
+                continue
+            request.held.pop(slot, None)
+            request.released[slot] = event.pos
+            self.holders.get(slot, {}).pop(request.name, None)
+            for table in request.tables.values():
+                if slot in table:
+                    table.remove(slot)
+
+    def _drop(self, request: Request, event: Event) -> None:
+        for slot in self._slots(event):
+            for table in request.tables.values():
+                if slot in table:
+                    table.remove(slot)
