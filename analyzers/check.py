@@ -6,13 +6,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from hkvtool.analyzers.admission import Admission
+from hkvtool.analyzers.alignment import Alignment
 from hkvtool.analyzers.context import Context, Family, copy_slots
 from hkvtool.analyzers.group_intersection import GroupIntersection
 from hkvtool.analyzers.integrity import Integrity
+from hkvtool.analyzers.kernel_abi import KernelAbi
+from hkvtool.analyzers.pointers import Pointers
 from hkvtool.analyzers.races import Races
 from hkvtool.analyzers.ratios import Tally
 from hkvtool.analyzers.refcounts import Refcounts
 from hkvtool.analyzers.routing import Routing
+from hkvtool.analyzers.topology import Topology
 from hkvtool.analyzers.whole_block import WholeBlock
 from hkvtool.analyzers.wire import Wire
 from hkvtool.model.event import Event
@@ -20,7 +25,11 @@ from hkvtool.model.evidence import Evidence, evidence_of
 from hkvtool.model.findings import Report
 from hkvtool.model.rules import RULES
 
-FAMILIES: tuple[type[Any], ...] = (Races, Refcounts, Routing, WholeBlock, GroupIntersection, Wire)
+FAMILIES: tuple[type[Any], ...] = (
+    KernelAbi, Alignment, Races, Refcounts, Pointers, Topology, Routing, WholeBlock,
+    GroupIntersection, Admission, Wire,
+)  # fmt: skip
+"""In this order each family sees an event: who destroys content comes before who reads it."""
 
 IMPLEMENTED: frozenset[str] = frozenset().union(*(f.codes for f in FAMILIES), Integrity.codes)
 """Codes that a check evaluates; the others are reported as not evaluable, needing the rule."""

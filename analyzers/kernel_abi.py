@@ -1,0 +1,67 @@
+"""2xx: kernel ABI validation. Producer and consumer must mean the same bytes."""
+
+from __future__ import annotations
+
+from hkvtool.analyzers.context import Silent
+from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding
+from hkvtool.model.layout import Disagreement, disagreements
+from hkvtool.state.declarations import Group
+
+ORDER = ("HKV201", "HKV202", "HKV203", "HKV204", "HKV205", "HKV403")
+"""The first of these that two sides disagree on is the root; the rest follow from it."""
+
+
+class KernelAbi(Silent):
+    """Static: looks at declarations when they are made, and again when a layout changes."""
+
+    codes = frozenset({"HKV201", "HKV202", "HKV203", "HKV204", "HKV205", "HKV403"})
+
+    def after(self, event: Event) -> None:
+        if event.ev == "kernel":
+            group = self.ctx.fold.group(event["group"])
+            if group is not None:
+                self._consumer(group, event)
+        elif event.ev in ("store_begin", "load_begin"):
+            self._transfer(event)
+
+    def _consumer(self, group: Group, kernel: Event) -> None:
+        wrong = disagreements(group.layout, group.block_tokens, group.ratio, kernel["expects"])
+        self._tell(group, wrong, f"kernel {kernel['kernel']}", [group.pos, kernel.pos])
+
+    def _transfer(self, event: Event) -> None:
+        """205: the sides of a transfer name one content by different hash schemes."""
+        ctx = self.ctx
+        group = ctx.fold.group(event["group"])
+        transfer = ctx.fold.transfers.get(str(event["handle"]))
+        if group is None or transfer is None or transfer.far is None:
+            return
+        there = ctx.fold.declared.mirror(group, transfer.far)
+        if there is None or "hash" not in group.layout or "hash" not in there.layout:
+            return
+        one, other = group.layout["hash"], there.layout["hash"]
+        if one != other:
+            wrong = [Disagreement("HKV205", "hash", one, other)]
+            self._tell(group, wrong, f"group {there.name}", [group.pos, there.pos, event.pos])
+
+    def _tell(
+        self, group: Group, wrong: list[Disagreement], consumer: str, events: list[int]
+    ) -> None:
+        root: Finding | None = None
+        for code in ORDER:
+            keys = [d for d in wrong if d.code == code]
+            if not keys:
+                continue
+            said = "; ".join(f"{d.key} {d.producer} against {d.consumer}" for d in keys)
+            found = self.ctx.report(
+                code,
+                f"group {group.name} and {consumer} disagree: {said}",
+                events,
+                group=group,
+                cause=root,
+                check=events[0],
+                use=events[-1],
+                believed={d.key: d.consumer for d in keys},
+                actual={d.key: d.producer for d in keys},
+            )
+            root = root or found

@@ -1,0 +1,181 @@
+"""705, 707 and 708: lent bytes, places on the map, and writes into shared blocks."""
+
+from __future__ import annotations
+
+from hkvtool.analyzers.context import Context, Silent
+from hkvtool.model.event import Event
+from hkvtool.model.rows import MISSING
+from hkvtool.state import arrays as a
+from hkvtool.state.declarations import Group
+from hkvtool.state.resume import known
+
+_ADDRESSED = frozenset({"use", "write", "seal", "index", "store_begin", "load_begin"})
+
+
+class Pointers(Silent):
+    """What is addressed must be where it is, lent while it is read, and one's own to write."""
+
+    codes = frozenset({"HKV701", "HKV705", "HKV707", "HKV708"})
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        self.expired: dict[str, Event] = {}
+        self.begun: dict[str, Event] = {}
+
+    def before(self, event: Event) -> None:
+        ev = event.ev
+        if ev == "lease":
+            self._lease(event)
+        elif ev in ("load_end", "store_end"):
+            self._lease_at_end(event)
+        if ev in _ADDRESSED and "index" in event:
+            self._place(event)
+        if ev in ("write", "seal") and not event.get("pad"):
+            self._shared(event)
+        if ev in ("store_begin", "load_begin"):
+            self.begun[str(event["handle"])] = event
+
+    # --- 705 -------------------------------------------------------------------------------
+
+    def _lease(self, event: Event) -> None:
+        handle = str(event["handle"])
+        if event["op"] == "grant":
+            self.expired.pop(handle, None)
+        else:
+            self.expired.setdefault(handle, event)
+
+    def _lease_at_end(self, event: Event) -> None:
+        handle = str(event["handle"])
+        lapsed = self.expired.get(handle)
+        begin = self.begun.get(handle)
+        if lapsed is None or begin is None or event.get("ok") is False:
+            return
+        self.ctx.report(
+            "HKV705",
+            f"transfer {handle} ends well after its lease had ended at event {lapsed.pos}: the "
+            "bytes may have been another's by then",
+            [begin.pos, lapsed.pos, event.pos],
+            slots=[s for s in self.ctx.slots(begin) if s >= 0],
+            group=self.ctx.fold.group(begin["group"]),
+            request=begin.req,
+            check=lapsed.pos,
+            use=event.pos,
+            believed={"lease": "held"},
+            actual={"lease": lapsed["op"] + ("d" if lapsed["op"].endswith("e") else "ed")},
+        )
+
+    # --- 707 -------------------------------------------------------------------------------
+
+    def _place(self, event: Event) -> None:
+        group = self.ctx.fold.group(event["group"])
+        if group is None:
+            return
+        pool = group.pool
+        places, blocks = event["index"], event["blocks"]
+        if len(places) != len(blocks):
+            return
+        wrong = [
+            (b, i) for b, i in zip(blocks, places, strict=True)
+            if i >= 0 and b >= 0 and pool.map.get(b, b) != i
+        ]  # fmt: skip
+        if not wrong:
+            return
+        block, index = wrong[0]
+        right = pool.map.get(block, block)
+        slots = [self.ctx.fold.slot(pool, b) for b, _ in wrong]
+        others = [self.ctx.fold.find(pool, i) for _, i in wrong]
+        finding = self.ctx.report(
+            "HKV707",
+            f"block {block} of group {group.name} is addressed at index {index}, but the map has "
+            f"it at {right}",
+            [pool.map_pos if pool.map_pos >= 0 else None, event.pos],
+            slots=[s for s in [*slots, *others] if s is not None and s >= 0],
+            group=group,
+            request=event.req,
+            check=pool.map_pos if pool.map_pos >= 0 else None,
+            use=event.pos,
+            step=event.step,
+            believed={"index": [i for _, i in wrong]},
+            actual={"index": [pool.map.get(b, b) for b, _ in wrong]},
+        )
+        if finding is not None:
+            finding.blocks = list(dict.fromkeys([*(b for b, _ in wrong), *finding.blocks]))
+
+    # --- 708 -------------------------------------------------------------------------------
+
+    def _shared(self, event: Event) -> None:
+        group = self.ctx.fold.group(event["group"])
+        tokens = event.get("tokens")
+        if group is None or tokens is None or group.form == "recurrent" and event.req is None:
+            return
+        request = self.ctx.request(event)
+        unit = group.block_tokens
+        first = tokens[0] - tokens[0] % unit
+        wrong: list[int] = []
+        why = ""
+        for i, slot in enumerate(self.ctx.slots(event)):
+            if slot < 0 or not known(self.ctx.fold, slot):
+                continue
+            if self.ctx.fold.block_of[slot] in group.pool.reserved:
+                continue
+            low = max(tokens[0], first + i * unit)
+            found = self._fault(event, group, slot, low, request.name if request else None)
+            if found:
+                wrong.append(slot)
+                why = why or found
+        if wrong:
+            st = self.ctx.fold.st
+            entry = st.first_entry[wrong[0]]
+            self.ctx.report(
+                "HKV708",
+                f"request {event.req} writes tokens {tokens[0]} to {tokens[1]} into block "
+                f"{self.ctx.fold.block_of[wrong[0]]} of group {group.name}, {why}",
+                [st.e_pos[entry] if entry >= 0 else st.alloc_pos[wrong[0]], event.pos],
+                slots=wrong,
+                group=group,
+                request=event.req,
+                check=st.e_pos[entry] if entry >= 0 else None,
+                use=event.pos,
+                step=event.step,
+                tokens=tuple(tokens),
+                believed={"private": True},
+                actual=self.ctx.describe(wrong[0], group),
+            )
+
+    def _fault(
+        self, event: Event, group: Group, slot: int, low: int, writer: str | None
+    ) -> str | None:
+        """Why the write is no private one, or None."""
+        st = self.ctx.fold.st
+        c = self.ctx.fold.component(slot, group)
+        request = self.ctx.requests.by_name.get(writer) if writer is not None else None
+        if request is not None:
+            dispatched = self.ctx.dispatched.get(event.step or -1, event.pos)
+            held = request.generation(slot, dispatched)
+            if held is not None and held != st.gen[slot]:
+                return None
+        owner = st.owner[slot]
+        own = owner >= 0 and str(self.ctx.fold.names.name("req", owner)) == writer
+        published = st.pgen[c] == st.gen[slot] and st.live[slot] > 0
+        filling = published and st.pver[c] == a.PENDING
+        behind = published and st.pub_hi[c] != MISSING and low >= st.pub_hi[c]
+        if group.form == "recurrent":
+            behind = False
+        if own:
+            # Its own tokens again, behind a partial entry, or what an early hash waits for.
+            current = st.cgen[c] == st.gen[slot] and st.cid[c] > 0
+            again = current and low < st.hi[c]
+            if group.form == "recurrent":
+                again = False
+            if not published and st.refs[slot] > 1 and not again:
+                shared = self.ctx.requests.holders.get(slot, {})
+                if len([n for n in shared if n != writer]) > 0 and not current:
+                    return None
+            if filling or behind or again or not published:
+                return None
+            return "which is published" if group.form == "recurrent" else None
+        if st.refs[slot] > 1:
+            return f"which {st.refs[slot]} holders share"
+        if published and not filling and not behind:
+            return "which is published for others to hit"
+        return None
