@@ -161,6 +161,17 @@ def test_a_retire_takes_what_its_ops_knew_then_not_what_their_lane_learned_since
     assert not t.before(nic, t.write("sched"))
 
 
+def test_what_a_retire_taught_outlasts_the_next_signal_of_another_lane() -> None:
+    t = Trace()
+    t.on("nic", "signal", event="e")
+    t.on("sched", "wait", event="e")
+    a = t.write("compute", step=1)
+    t.on("sched", "retire", step=1)
+    t.on("nic", "signal", event="e")
+    t.on("sched", "wait", event="e")
+    assert t.before(a, t.write("sched"))
+
+
 def test_a_step_without_actor_runs_on_the_device() -> None:
     t = Trace()
     a = t.write(None, step=1)
