@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,12 +11,14 @@ if TYPE_CHECKING:
 
 
 def shipped(*parts: str) -> Traversable:
-    """A file or folder of `hkvtool/fixtures`, wherever the package is installed.
+    """A file or folder of the fixtures, wherever the package is installed.
 
-    The folder holds no code and is no package of its own, which is why it is looked up as a
-    namespace: the one name that a wheel and an editable install both answer to.
+    A wheel holds them as `hkvtool/fixtures`. An editable install cannot map a folder without
+    code, and in a checkout they lie beside `hkvtool/`.
     """
-    found = files("hkvtool.fixtures")
+    found = files("hkvtool").joinpath("fixtures")
+    if not found.is_dir():
+        found = Path(__file__).resolve().parents[2] / "fixtures"
     for part in parts:
         found = found.joinpath(part)
     return found
