@@ -92,7 +92,9 @@ class Order:
         """The access or transfer `a` has ended before `b` starts, on every possible run."""
         if isinstance(a, Transfer):
             end = a.end
-            return end is not None and (end is b or self.ended(end.lane, end.index, b))
+            if end is None:
+                return b.lane == UNTRACKED
+            return end is b or self.ended(end.lane, end.index, b)
         return self.ended(a.lane, a.index, b)
 
     def ended(self, lane: int, index: int, b: Stamp) -> bool:

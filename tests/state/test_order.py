@@ -288,3 +288,5 @@ def test_lanes_beyond_the_limit_have_no_place_and_no_findings() -> None:
     over = t.write("one:too:many")
     assert (over.lane, t.order.untracked) == (UNTRACKED, 1)
     assert t.before(first, over) and t.before(over, first)
+    open_load = t.transfer("lane:0", "h")
+    assert t.before(open_load, t.write("two:too:many"))
