@@ -47,6 +47,7 @@ soak: install-dev
 
 docs:
 	$(PYTHON) -m hkvtool.model.reference docs/reference
+	$(PYTHON) -m hkvtool.store.reference docs/reference
 
 # setuptools keeps files in build/ that the sources no longer have.
 wheel: $(VENV)/torch

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from hkvtool.model.event import Event
 from hkvtool.model.events import EVENTS, FORMAT
 from hkvtool.model.rows import MISSING, NO_NAME
-from hkvtool.store.columns import CHUNK_ROWS, Chunk, Ints, Lists
+from hkvtool.store.columns import Chunk, Ints, Lists
+from hkvtool.store.trace import CHUNK_ROWS
 from hkvtool.store.writer import TraceWriter
 
 BLOCK_TOKENS = 16

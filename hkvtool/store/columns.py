@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hkvtool.model.rows import MISSING, NO_NAME, Row
+from hkvtool.model.rows import NO_NAME, Row
 from hkvtool.state.batch import Batch, ListColumn
 from hkvtool.state.codes import CONTROL
 
@@ -29,8 +29,6 @@ NAMED = tuple(name for name, absent in ABSENT.items() if absent == NO_NAME)
 """Columns of numbers that stand for names."""
 
 IN_BATCH = tuple(name for name in INTS if name in Batch.__dataclass_fields__)
-
-CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +85,8 @@ class Chunk:
 
     def batch(self) -> Batch:
         """The chunk as the compiled fold takes it; arrays are read-only, as from DuckDB."""
-        ints = {name: _frozen(self.column(name)) for name in IN_BATCH}
-        lists = {}
+        ints: dict[str, Any] = {name: _frozen(self.column(name)) for name in IN_BATCH}
+        lists: dict[str, Any] = {}
         for name in LISTS:
             column = self.list_column(name)
             lists[name] = ListColumn(_frozen(column.offsets), _frozen(column.values))

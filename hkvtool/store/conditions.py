@@ -1,8 +1,8 @@
 """The conditions of `Trace.events` as SQL that lets through everything that fits, and little else.
 
-`Filter` has the last word; this keeps DuckDB from handing over what it would throw away. Joins,
-and the longer lists (IN, list_contains) that DuckDB turns into joins, give up the order of rows: they are not used
-where a result can be long, and end in ORDER BY where it is short.
+`Filter` has the last word; this keeps DuckDB from handing over what it would throw away. Joins
+give up the order of rows, and so do longer lists (IN, list_contains), which DuckDB turns into
+joins: they are not used where a result can be long, and end in ORDER BY where it is short.
 """
 
 from __future__ import annotations

@@ -32,11 +32,10 @@ def open_read_only(path: str | os.PathLike[str]) -> Connection:
 
 
 def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Connection:
-    """Create a database that older DuckDB versions of our range can read; it spills to `scratch`."""
+    """Create a database that the oldest DuckDB of our range can read; it spills to `scratch`."""
     import duckdb
 
-    config = {"storage_compatibility_version": STORAGE_VERSION}
-    con = duckdb.connect(os.fspath(path), config=config)
+    con = duckdb.connect(os.fspath(path), config={"storage_compatibility_version": STORAGE_VERSION})
     return _confined(con, os.fspath(scratch), at_most=_GIB)
 
 
@@ -48,7 +47,7 @@ def _confined(con: Connection, spill: str, at_most: int = 4 * _GIB) -> Connectio
         if locked is not None and not locked[0]:
             # One by one and in this order: some can no longer be set once others are.
             for name, value in _limits(spill, min(at_most, _memory_limit())).items():
-                con.execute(f"SET GLOBAL {name} = {value}")
+                con.execute(f"SET {name} = {value}")
     except BaseException:
         con.close()
         raise
@@ -58,6 +57,7 @@ def _confined(con: Connection, spill: str, at_most: int = 4 * _GIB) -> Connectio
 def _limits(spill: str, memory: int) -> dict[str, str]:
     quoted = spill.replace("'", "''")
     return {
+        "enable_progress_bar": "false",
         "memory_limit": f"'{memory >> 20}MiB'",
         "threads": str(_threads()),
         "temp_directory": f"'{quoted}'",
@@ -126,7 +126,9 @@ def explained(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 _LOCK = re.compile(r"Conflicting lock is held in (?P<who>.*?) \(PID (?P<pid>\d+)\)")
-_NEWER = re.compile(r"version number (?P<is>\d+), but we can only read versions? .*?(?P<most>\d+)\D*\.")
+_NEWER = re.compile(
+    r"version number (?P<is>\d+), but we can only read versions? .*?(?P<most>\d+)\D*\."
+)
 
 
 def explain(path: str | os.PathLike[str], error: Exception) -> HkvError:

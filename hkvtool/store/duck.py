@@ -14,13 +14,13 @@ from hkvtool.model.event import Event
 from hkvtool.model.rows import Row, decode
 from hkvtool.state.batch import Batch, ListColumn
 from hkvtool.state.codes import CONTROL
-from hkvtool.store.columns import ABSENT, CHUNK_ROWS, IN_BATCH, INTS, LISTS
+from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS
 from hkvtool.store.conditions import ev_among, span, where
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
 from hkvtool.store.filters import Filter
 from hkvtool.store.schema import META, SCHEMA_VERSION, TABLES
 from hkvtool.store.stored_names import StoredNames, restored
-from hkvtool.store.trace import Trace
+from hkvtool.store.trace import CHUNK_ROWS, Trace
 
 
 class DuckTrace(Trace):
@@ -70,6 +70,9 @@ class DuckTrace(Trace):
             ints = {name: chunk.column(name).to_numpy() for name in IN_BATCH}
             lists = {name: _list_column(chunk.column(name)) for name in LISTS}
             yield Batch(n=chunk.num_rows, rest=_texts(chunk.column("rest")), **ints, **lists)
+
+    def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
+        return self._stream(f"SELECT {_STORED} FROM events", size)
 
     def select(self, query: str) -> Connection:
         """The result of a query, as DuckDB gives it. DuckDB's errors pass through."""
@@ -204,6 +207,7 @@ def _filled(name: str) -> str:
 _ROW = ", ".join(
     [_filled(name) for name in INTS] + [f'"{n}"' for n in Row._fields if n not in INTS]
 )
+_STORED = ", ".join(f'"{name}"' for name in Row._fields)
 _COLUMNS = ", ".join(
     [_filled(name) for name in IN_BATCH]
     + [f'"{name}"' for name in LISTS]

@@ -1,17 +1,18 @@
-"""JSON lines into a DuckDB trace."""
+"""JSON lines, or Parquet that was exported, into a DuckDB trace."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hkvtool.model.errors import HkvError, TraceError
+from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.store.lines import open_lines
-from hkvtool.store.opening import STDIN, head_of, is_duckdb, refuse_what_is_no_text
+from hkvtool.store.opening import STDIN, head_of, is_duckdb, is_parquet, refuse_what_is_no_text
+from hkvtool.store.parquet import read_parquet
 from hkvtool.store.summary import Summary
 from hkvtool.store.writer import TraceWriter
 
@@ -30,7 +31,7 @@ def default_output(source: str) -> Path:
     return path.with_name((stem or path.name) + ".duckdb")
 
 
-def import_jsonl(
+def import_traces(
     sources: Sequence[str],
     output: str | os.PathLike[str],
     *,
@@ -62,18 +63,24 @@ def _check(sources: Sequence[str], output: str | os.PathLike[str]) -> None:
                 f"{source} is a DuckDB trace already",
                 hint=f"`hkvtool export {source}` turns it into JSON lines",
             )
-        refuse_what_is_no_text(source, head)
+        if not is_parquet(head):
+            refuse_what_is_no_text(source, head)
         if os.path.exists(output) and os.path.samefile(source, output):
             raise HkvError(f"{source} would be overwritten by its own trace")
 
 
 def _import_one(writer: TraceWriter, source: str, progress: Progress | None) -> None:
     offset = writer.summary.last_pos or 0
-    with ExitStack() as stack:
-        if source == STDIN:
-            stream = sys.stdin.buffer
-        else:
-            told = (lambda read: progress(source, read)) if progress else None
-            stream = stack.enter_context(open_lines(source, progress=told))
-        writer.write(read_jsonl(stream), offset=offset)
+    writer.write(_events(source, progress), offset=offset)
     writer.end_source(source)
+
+
+def _events(source: str, progress: Progress | None) -> Iterator[Event]:
+    if source == STDIN:
+        yield from read_jsonl(sys.stdin.buffer)
+    elif is_parquet(head_of(source) or b""):
+        yield from read_parquet(source)
+    else:
+        told = (lambda read: progress(source, read)) if progress else None
+        with open_lines(source, progress=told) as stream:
+            yield from read_jsonl(stream)

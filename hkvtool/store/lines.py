@@ -17,10 +17,10 @@ from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.model.rows import Names, Row, encode
 from hkvtool.state.batch import Batch
-from hkvtool.store.columns import CHUNK_ROWS, Chunk
+from hkvtool.store.columns import Chunk
 from hkvtool.store.filters import Filter
 from hkvtool.store.summary import Summary
-from hkvtool.store.trace import Trace
+from hkvtool.store.trace import CHUNK_ROWS, Trace
 
 _KEPT_EVENTS = 100_000
 """Traces of up to so many events are parsed once and kept; longer ones are read anew each time."""
@@ -147,6 +147,10 @@ class JsonlTrace(Trace):
         rows = (encode(event, self._names) for event in self.events(since, until))
         for chunk in in_chunks(rows, size):
             yield chunk.batch()
+
+    def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
+        for chunk in in_chunks((encode(event, self._names) for event in self._all()), size):
+            yield chunk.record_batch()
 
     def _all(self) -> Iterator[Event]:
         """Every event; those of a short trace are parsed once and kept."""

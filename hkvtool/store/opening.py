@@ -59,6 +59,11 @@ def is_duckdb(head: bytes) -> bool:
     return head[8:12] == b"DUCK"
 
 
+def is_parquet(head: bytes) -> bool:
+    """True where a file that starts with `head` is a Parquet file."""
+    return head.startswith(b"PAR1")
+
+
 def refuse_what_is_no_text(path: str, head: bytes) -> None:
     """Raise TraceError where a file that starts with `head` cannot be JSON lines.
 
@@ -68,7 +73,7 @@ def refuse_what_is_no_text(path: str, head: bytes) -> None:
         raise TraceError(f"{path} is empty", hint="a trace has at least one event")
     if head.startswith(b"\x1f\x8b"):
         return
-    if head.startswith(b"PAR1"):
+    if is_parquet(head):
         raise TraceError(
             f"{path} is a Parquet file", hint="`hkvtool import` reads those that it exported"
         )

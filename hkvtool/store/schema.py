@@ -114,6 +114,15 @@ value VARCHAR text, a decimal number, or JSON
 """),
 )
 
+NAMES_OF = {
+    "actor": "actor", "req": "req", "group": "group", "group2": "group", "pool": "pool",
+    "pool2": "pool", "handle": "handle", "part": "part", "hashes": "hash",
+}  # fmt: skip
+"""Domain of the names behind a column of `events`; `group2` of `HOLDERS` has its own."""
+
+HOLDERS = ("touch", "free", "pin", "unpin")
+"""Events whose `group2` is a holder that is no request, under `req`."""
+
 TABLES = (EVENTS_TABLE, NAMES_TABLE, KINDS_TABLE, META_TABLE)
 
 

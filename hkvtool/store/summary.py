@@ -68,8 +68,8 @@ class Summary:
         ts = chunk.column("ts")
         ts = ts[ts != MISSING]
         if len(ts):
-            low, high = int(ts.min()), int(ts.max())
-            self._ts = (low, high) if not self._ts else (min(low, self._ts[0]), max(high, self._ts[1]))
+            low, high = self._ts or (ts[0], ts[0])
+            self._ts = min(int(low), int(ts.min())), max(int(high), int(ts.max()))
         self._add_lanes(chunk)
         self._add_requests(chunk)
 

@@ -10,7 +10,9 @@ from typing import Any
 from hkvtool.model.event import Event
 from hkvtool.model.rows import Names
 from hkvtool.state.batch import Batch
-from hkvtool.store.columns import CHUNK_ROWS
+
+CHUNK_ROWS = 1 << 16
+"""Rows that are read or written at once."""
 
 
 class Trace(ABC):
@@ -65,7 +67,11 @@ class Trace(ABC):
     ) -> Iterator[Batch]:
         """The events as columns, about `size` rows at a time. The arrays are read-only."""
 
-    def close(self) -> None:
+    @abstractmethod
+    def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
+        """The events as Arrow record batches in the columns of the table `events`."""
+
+    def close(self) -> None:  # noqa: B027 (a plain file has nothing to release)
         """Release the file. The trace cannot be read any more."""
 
     def __enter__(self) -> Trace:

@@ -1,7 +1,8 @@
 """Views for people: the tables with names put back, and the questions most often asked.
 
-Each is one SELECT with a sentence for each of its columns; `docs/reference/store.md` is made from
-them. Names are put back by left joins, through which DuckDB pushes a condition on a name.
+Each is one SELECT in order of position, with a sentence for each of its columns;
+`docs/reference/store.md` is made from them. Names are put back by left joins, through which
+DuckDB pushes a condition on a name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hkvtool.model.events import DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS
+from hkvtool.store.schema import HOLDERS
 
 
 @dataclass(frozen=True)
@@ -20,16 +22,17 @@ class View:
     doc: str
     columns: dict[str, str]
     query: str
+    order: str = "e.pos"
 
     @property
     def ddl(self) -> str:
-        return f"CREATE VIEW {self.name} AS {self.query}"
+        return f"CREATE VIEW {self.name} AS {self.query.strip()}\nORDER BY {self.order}"
 
 
 def _docs(text: str) -> dict[str, str]:
     """Columns from lines of ``name what it is``; an indented line goes on with the last."""
-    rows = (line.split(None, 1) for line in text.strip().replace("\n ", " ").splitlines())
-    return {name: doc for name, doc in rows}
+    lines = text.strip().replace("\n ", " ").splitlines()
+    return {name: doc for name, _, doc in (line.partition(" ") for line in lines)}
 
 
 def _codes(*kinds: str) -> str:
@@ -56,7 +59,7 @@ def _rest(key: str, kind: str = "VARCHAR", table: str = "e") -> str:
     return value if kind == "VARCHAR" else f"TRY_CAST({value} AS {kind})"
 
 
-_HOLDERS = _codes("touch", "free", "pin", "unpin")
+_HOLDERS = _codes(*HOLDERS)
 
 EVENT_LOG = View(
     "event_log",
@@ -209,6 +212,7 @@ ASOF LEFT JOIN (SELECT * FROM events WHERE ev IN ({_codes("store_end", "load_end
 LEFT JOIN events e ON e.pos = ends.pos AND (b.again IS NULL OR ends.pos < b.again)
 {_named("b", ("handle", "req", "group", "pool2:pool", "part"))}
 """,
+    order="begin_pos",
 )
 
 HITS = View(
@@ -277,6 +281,7 @@ FROM (SELECT pos, ev, req, {_rest("external", table="events")} AS external,
 JOIN (SELECT id, name FROM names WHERE domain = 'req') AS _req ON _req.id = e.req
 GROUP BY _req.name
 """,
+    order="first_pos",
 )
 
 _BEGINS = _codes("store_begin", "load_begin")
@@ -358,6 +363,7 @@ JOIN kinds k ON k.ev = b.ev
 {_named("b", ("pool", "group", "req"))}
 WINDOW stage AS (PARTITION BY b.pool, b.block, b.stage ORDER BY b.pos)
 """,
+    order="b.pos",
 )
 
 VIEWS = (

@@ -14,13 +14,14 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.event import MALFORMED, Event
 from hkvtool.model.events import ACCESSES, BY_CODE
 from hkvtool.model.rows import DOMAINS, Names
-from hkvtool.store.columns import CHUNK_ROWS, Chunk
+from hkvtool.store.columns import Chunk
 from hkvtool.store.connect import Connection, create
 from hkvtool.store.destination import Destination
 from hkvtool.store.lines import encoded, in_chunks, uncollected
-from hkvtool.store.schema import META, TABLES
+from hkvtool.store.schema import KINDS_TABLE, META, META_TABLE, NAMES_TABLE, TABLES, Table
 from hkvtool.store.stored_names import stored
 from hkvtool.store.summary import Summary
+from hkvtool.store.trace import CHUNK_ROWS
 from hkvtool.store.views import VIEWS
 
 
@@ -99,13 +100,9 @@ class TraceWriter:
             known = self.names.values[domain]
             for first in range(0, len(known), CHUNK_ROWS):
                 self.add_names(domain, first, known[first : first + CHUNK_ROWS])
-        self._con.executemany("INSERT INTO kinds VALUES (?, ?, ?, ?, ?)", list(self._kinds()))
+        self._insert("kinds", _rows_batch(KINDS_TABLE, self._kinds()))
         facts = self.summary.facts(self.names)
-        for fact in META:
-            if fact.key in facts:
-                value = facts[fact.key]
-                text = json.dumps(value) if fact.kind == "json" else str(value)
-                self._con.execute("INSERT INTO meta VALUES (?, ?)", [fact.key, _utf8(text)])
+        self._insert("meta", _rows_batch(META_TABLE, _facts(facts)))
         for view in VIEWS:
             self._con.execute(view.ddl)
         self._con.execute("COMMIT")
@@ -154,23 +151,41 @@ class TraceWriter:
         return HkvError(f"cannot write {self._destination.target}: {first}")
 
 
+def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for fact in META:
+        if fact.key in facts:
+            value = facts[fact.key]
+            yield fact.key, _utf8(json.dumps(value) if fact.kind == "json" else str(value))
+
+
+def _rows_batch(table: Table, rows: Iterable[tuple[Any, ...]]) -> Any:
+    """Some rows of a small table as Arrow."""
+    import pyarrow as pa
+
+    arrays = [pa.array(column) for column in zip(*rows, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [column.name for column in table.columns])
+
+
 def _names_batch(domain: str, first: int, names: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
     n = len(names)
-    flags: list[list[bool]] = [[False] * n, [False] * n]
+    texts, is_int, escaped = names, [False] * n, [False] * n
     if isinstance(names, list):
         rows = [stored(name) for name in names]
-        names, *flags = ([row[i] for row in rows] for i in range(3))
+        texts = [name for name, _, _ in rows]
+        is_int = [integer for _, integer, _ in rows]
+        escaped = [escape for _, _, escape in rows]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([domain] * n),
             pa.array(np.arange(first, first + n, dtype=np.int32)),
-            pa.array(names, pa.string()),
-            *(pa.array(flag, pa.bool_()) for flag in flags),
+            pa.array(texts, pa.string()),
+            pa.array(is_int, pa.bool_()),
+            pa.array(escaped, pa.bool_()),
         ],
-        ["domain", "id", "name", "is_int", "escaped"],
+        [column.name for column in NAMES_TABLE.columns],
     )
 
 

@@ -1,0 +1,55 @@
+"""`hkvtool export`: a trace in another format."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hkvtool.cli.traces import TraceArgument, counted, progress
+from hkvtool.model.errors import HkvError
+from hkvtool.model.text import shown
+
+
+class Format(str, Enum):
+    """What to write."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+def command(
+    trace: TraceArgument,
+    format: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.JSONL,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where to write; JSON lines go to stdout without it."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a trace out as hkv/1 JSON lines, or as one Parquet file.
+
+    JSON lines stand on the line of their position. A name that ends in .gz is compressed.
+    Parquet has one row an event, names in place of numbers; `import` reads it back.
+    """
+    from hkvtool.store import open_trace
+    from hkvtool.store.exporting import export_jsonl, writing
+    from hkvtool.store.parquet import export_parquet
+
+    with open_trace(trace) as opened:
+        if output is None or str(output) == "-":
+            if format is Format.PARQUET:
+                raise HkvError("Parquet is written to a file", hint="name it with -o")
+            export_jsonl(opened, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            return
+        with progress(f"writing {output.name}", opened.count) as told:
+            if format is Format.PARQUET:
+                count = export_parquet(opened, output, force=force, progress=told)
+            else:
+                with writing(output, force=force) as stream:
+                    count = export_jsonl(opened, stream, told)
+    print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)

@@ -1,0 +1,155 @@
+"""What the commands that read a trace have in common: their arguments, and how they print."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hkvtool.model.errors import HkvError
+from hkvtool.model.event import Event
+from hkvtool.model.text import event_line, shown
+
+if TYPE_CHECKING:
+    from hkvtool.store import Trace
+
+TraceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="A .duckdb trace, a .jsonl file (gzipped or not), or `-` for JSON lines on stdin.",
+        show_default=False,
+    ),
+]
+
+LIMIT = 1000
+"""Rows that a person is shown where no limit is given."""
+
+
+class Format(str, Enum):
+    """How to print facts."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def place(trace: Trace, text: str) -> tuple[str, int]:
+    """The pool and block of ``POOL:ID``; the pool may be left out where there is one."""
+    pools = {str(e["pool"]): e for e in trace.events(kinds={"pool"}) if e.problem is None}
+    pool, colon, number = text.rpartition(":")
+    try:
+        block = int(number)
+    except ValueError:
+        raise HkvError(f"{text!r} names no block", hint="write POOL:ID, e.g. gpu:7") from None
+    known = ", ".join(map(shown, pools)) or "none"
+    if not colon:
+        if len(pools) != 1:
+            raise HkvError(f"{text!r} does not say which pool", hint=f"pools here: {known}")
+        pool = next(iter(pools))
+    if pool not in pools:
+        raise HkvError(f"there is no pool {pool!r}", hint=f"pools here: {known}")
+    return pool, block
+
+
+class EventLines:
+    """Prints events one a line: position, milliseconds since the first event, the event."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._start: int | None = trace.meta.get("first_ts")
+        self._pos = max(3, len(str(trace.meta.get("last_pos", 0))))
+        self._ms = 0
+        if self._start is not None:
+            self._ms = max(2, len(self._time(trace.meta["last_ts"])))
+
+    def heading(self) -> None:
+        """The names of the columns."""
+        clock = [f"{'ms':>{self._ms}}"] if self._ms else []
+        print_line("  ".join([f"{'pos':>{self._pos}}", *clock, "event"]))
+
+    def print(self, event: Event) -> None:
+        """One event."""
+        columns = [f"{event.pos:>{self._pos}}"]
+        if self._ms:
+            ts = event.get("ts")
+            columns.append(f"{self._time(ts) if isinstance(ts, int) else '':>{self._ms}}")
+        print_line("  ".join([*columns, event_line(event)]))
+
+    def _time(self, ts: int) -> str:
+        return f"{(ts - (self._start or 0)) / 1e6:.3f}"
+
+
+def print_events(trace: Trace, events: Iterable[Event], *, limit: int) -> int:
+    """Print events under a heading; says on stderr where it stops. Returns how many there were."""
+    lines = EventLines(trace)
+    count = 0
+    for event in events:
+        if limit and count == limit:
+            say_cut(limit, "events")
+            break
+        if not count:
+            lines.heading()
+        lines.print(event)
+        count += 1
+    return count
+
+
+def print_line(text: str = "") -> None:
+    """One line on stdout; on a terminal it is cut rather than wrapped."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        if len(text) > width:
+            text = text[: width - 1] + "…"
+    print(text.rstrip())
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 event, 2,000 events."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def say_cut(limit: int, what: str) -> None:
+    """Say that there is more than was shown."""
+    print(f"the first {limit:,} {what} are shown; --limit 0 shows all", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Facts as JSON; in plain ASCII, so that nothing in them reaches a terminal as it is."""
+    print(json.dumps(value, indent=2))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A few rows in aligned columns, indented; numbers to the right, None as nothing. Without
+    any heading text the headings are left out."""
+    texts = [["" if value is None else shown(value) for value in row] for row in rows]
+    right = [all(map(_NUMBER.fullmatch, column)) for column in zip(*texts, strict=True)]
+    right = right or [False] * len(headings)
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    for row in [headings, *texts] if any(headings) else texts:
+        places = zip(row, widths, right, strict=True)
+        print_line("  " + "  ".join(f"{t:>{w}}" if r else f"{t:<{w}}" for t, w, r in places))
+
+
+_NUMBER = re.compile(r"-?[0-9,.]*")
+
+
+@contextmanager
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """A bar on stderr while something long runs, where stderr is a terminal; else None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from hkvtool.cli.console import console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(shown(what), total=total)
+        yield lambda done: bar.update(task, completed=done)
