@@ -88,14 +88,15 @@ class Admission(Silent):
             return
         st = self.ctx.fold.st
         only = limit.get("group")
-        count = 0
+        recovering: set[int] = set()
         begins: list[int] = []
         for begin, _ in self.flying.values():
             if begin.ev != "load_begin" or (only is not None and begin["group"] != only):
                 continue
             slots = self.ctx.slots(begin)
-            count += sum(1 for s in slots if s >= 0 and st.loads[s] > 0)
+            recovering.update(s for s in slots if s >= 0 and st.loads[s] > 0)
             begins.append(begin.pos)
+        count = len(recovering)
         if count > cap and "blocks" not in self.over:
             self.over.add("blocks")
             self.ctx.report(
@@ -219,6 +220,9 @@ class Admission(Silent):
 
     def _freed(self, event: Event) -> None:
         """Something was given back: the preemptions so far were not in vain."""
+        st = self.ctx.fold.st
+        if not any(s >= 0 and st.refs[s] == 1 for s in self.ctx.slots(event)):
+            return
         for name, events in self.victims.items():
             if len(events) > 1:
                 self.victims[name] = events[:1]

@@ -121,10 +121,40 @@ class Alignment(Silent):
             tokens=tuple(event["tokens"]),
         )
 
+    def _too_long(self, event: Event, group: Group, places: list[int]) -> None:
+        """The bytes of one block, as the transfer counts them, reach beyond the region."""
+        size, page = event.get("bytes"), group.layout.get("page_bytes")
+        region = group.layout.get("region_bytes")
+        if not isinstance(size, int) or not isinstance(page, int) or not isinstance(region, int):
+            return
+        if not places or size % len(places) or size // len(places) <= page:
+            return
+        each = size // len(places)
+        layers = self.layers.get(group.name, 1)
+        if isinstance(layers, int) and layers > 1 and each == page * layers:
+            return
+        stride = group.layout.get("stride_bytes", page)
+        over = [b for b in places if group.layout.get("offset", 0) + b * stride + each > region]
+        if over:
+            self.ctx.report(
+                "HKV402",
+                f"transfer {event['handle']} takes {each:,} bytes from each block of group "
+                f"{group.name}, which reach beyond the registered region at block {over[0]}",
+                [group.pos, event.pos],
+                group=group,
+                request=event.req,
+                use=event.pos,
+                blocks=over,
+                pool=group.pool.name,
+                believed={"bytes_a_block": each},
+                actual={"page_bytes": page, "region_bytes": region},
+            )
+
     def _descriptor(self, event: Event, group: Group) -> None:
         """402: the descriptor of a transfer reaches beyond the region, by index or by bytes."""
         places = event.get("index") or event["blocks"]
         layers = self.layers.get(group.name, 1)
+        self._too_long(event, group, places)
         out = [b for b in places if b >= 0 and overrun(group.layout, b, layers)]
         if out and not overrun(group.layout, group.pool.blocks - 1, layers):
             self.ctx.report(

@@ -147,12 +147,20 @@ class _Check:
             self.header.update({k: v for k, v in event.data.items() if k in ("engine", "note")})
         elif event.ev == "dispatch":
             ctx.dispatched[event["step"]] = event.pos
+            if "reqs" in event:
+                ctx.step_reqs[event["step"]] = frozenset(map(str, event["reqs"]))
         elif event.ev == "retire":
             ctx.retired[event["step"]] = event.pos
         elif event.ev == "launch" and event.step is not None and not event.get("bypass"):
-            ctx.launched.add(event.step)
+            ctx.launched[event.step] = event.pos
         elif event.ev == "state":
             ctx.midway = True
+        elif event.ev == "weights":
+            ctx.weights_pos = event.pos
+        elif event.ev == "capture":
+            ctx.capturing[event.actor] = event.pos
+        elif event.ev == "dispatch" or event.step is not None:
+            ctx.capturing.pop(event.actor, None)
         elif event.ev == "evidence":
             classes = frozenset(str(c) for c in event["evidence"])
             if "actor" in event:

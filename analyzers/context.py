@@ -68,8 +68,11 @@ class Context:
         self.event: Event | None = None
         self.dispatched: dict[int, int] = {}
         self.retired: dict[int, int] = {}
-        self.launched: set[int] = set()
+        self.launched: dict[int, int] = {}
         self.midway = False
+        self.weights_pos: int | None = None
+        self.capturing: dict[str, int] = {}
+        self.step_reqs: dict[int, frozenset[str]] = {}
         self.lost: list[int] = []
         self.suppressed: set[str] = set()
         self._blocks: dict[int, tuple[int, Finding]] = {}
@@ -134,6 +137,7 @@ class Context:
         for pos in events:
             if pos not in finding.events and len(finding.events) < MAX_EVENTS:
                 finding.events.append(pos)
+        finding.events.sort()
 
     def blame(self, finding: Finding, slots: Iterable[int]) -> None:
         """Later findings about these blocks follow from this one."""

@@ -20,6 +20,7 @@ from hkvtool.analyzers.whole_block import content_faults
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
+from hkvtool.model.rules import MISSING_FORM
 from hkvtool.state import arrays as a
 from hkvtool.state.declarations import Group
 from hkvtool.state.requests import Request
@@ -49,12 +50,18 @@ class GroupIntersection(Silent):
         super().__init__(ctx)
         self.pending: dict[tuple[str, str], tuple[Event, list[int], str | None]] = {}
         self.codecs: dict[int, str] = {}
+        self.said_codec: dict[int, tuple[int, str]] = {}
+        self.made_as: dict[int, str] = {}
+        self.cleared: dict[int, Event] = {}
         self.stores: dict[int, Event] = {}
         self.copies: dict[int, Event] = {}
         self.loads: dict[int, Event] = {}
+        self.stored_from: dict[int, tuple[Event, int]] = {}
 
     def before(self, event: Event) -> None:
-        if event.ev == "resume":
+        if event.ev == "alloc":
+            self._source_gone(event)
+        elif event.ev == "resume":
             self._resume(event)
         elif event.ev in ("use", "write", "seal", "index") and not event.get("pad"):
             self._due(event)
@@ -71,8 +78,22 @@ class GroupIntersection(Silent):
         if event.ev in ("store_begin", "load_begin"):
             self._moved(event)
         elif event.ev == "copy":
-            for _, dst in self._pairs(event):
-                self.copies[dst] = event
+            self._copied(event)
+        elif event.ev == "zero":
+            for slot in self.ctx.slots(event):
+                self.cleared[slot] = event
+        elif event.ev == "publish" and "codec" in event:
+            for slot in self.ctx.slots(event):
+                self.said_codec[slot] = (self.ctx.fold.st.gen[slot], event["codec"])
+
+    def finish(self) -> None:
+        """Requests that the trace leaves between resume and use: what cannot heal is told."""
+        for (name, group_name), held in list(self.pending.items()):
+            group = self.ctx.fold.group(group_name)
+            request = self.ctx.requests.by_name.get(name)
+            if group is None or request is None or request.ended is not None:
+                continue
+            self._judge_late(held[0], group, *held, over=True)
 
     # --- resumes ---------------------------------------------------------------------------
 
@@ -126,8 +147,8 @@ class GroupIntersection(Silent):
                 faults += index_faults(fold, group, served, blocks, theirs, at)
         if group.form == "compressed":
             faults += self._codec_faults(group, blocks)
-            if route in (None, "reuse"):
-                faults += self._unhashed(event, request, group, blocks, reader)
+        if route in (None, "reuse") and group.form != "indexer":
+            faults += self._unhashed(event, request, group, blocks, reader)
         return faults
 
     def _split(
@@ -154,23 +175,61 @@ class GroupIntersection(Silent):
     def _unhashed(
         self, event: Event, request: Request, group: Group, blocks: Sequence[int], reader: int
     ) -> list[Fault]:
-        """Blocks of full history that no live hash led to, at the hit or now."""
+        """Blocks of another request that no live hash led to, at the hit or now: whatever they
+        hold, nothing says that it is this sequence's. Also those that the hit did not find."""
         faults: list[Fault] = []
         fold = self.ctx.fold
         unit = group.block_tokens
+        code = {"compressed": "HKV102"}.get(group.form) or MISSING_FORM[group.form]
+        found = self._found(request, group)
         for i, block in enumerate(blocks):
             slot = fold.slot(group.pool, block)
-            if slot < 0 or not known(fold, slot) or fold.st.owner[slot] == reader:
+            if slot < 0 or not known(fold, slot) or block in group.pool.reserved:
                 continue
-            seen = request.seen.get(slot)
-            if hashed(fold, group, slot) or (seen is not None and seen.hashed):
+            if fold.st.owner[slot] == reader and slot in request.held:
                 continue
-            if fold.st.loads[slot] > 0 or slot in self.loads or slot in request.held:
+            if fold.st.loads[slot] > 0 or self._loaded(slot) is not None:
+                continue
+            if not fold.hashes_known(slot):
                 continue
             first = (event["at"] - 1) // unit * unit - (len(blocks) - 1 - i) * unit
-            why = "no live hash leads to it"
-            faults.append(Fault("HKV102", slot, (max(0, first), first + unit), why))
+            span = (max(0, first), max(0, first + unit))
+            seen = request.seen.get(slot)
+            if not hashed(fold, group, slot) and not (seen is not None and seen.hashed):
+                faults.append(Fault(code, slot, span, "no live hash leads to it"))
+            elif found is not None and slot not in found and not self._same_hash(slot, found):
+                faults.append(Fault(code, slot, span, "the lookup had found other blocks"))
         return faults
+
+    def _found(self, request: Request, group: Group) -> set[int] | None:
+        """Slots that the request's lookup found for a group, or None where it lists none."""
+        lookup = request.lookup
+        blocks = None if lookup is None else (lookup.get("blocks") or {}).get(group.name)
+        if not blocks or group.form != "compressed":
+            return None
+        return {self.ctx.fold.slot(group.pool, b) for b in blocks}
+
+    def _same_hash(self, slot: int, found: set[int]) -> bool:
+        """Whether the block shares a hash with one that was found: a copy of the same content."""
+        names = self._hash_names(slot)
+        return any(names & self._hash_names(other) for other in found if other >= 0)
+
+    def _hash_names(self, slot: int) -> set[int]:
+        st = self.ctx.fold.st
+        names: set[int] = set()
+        entry = st.first_entry[slot]
+        while entry >= 0:
+            if st.e_live[entry] == 1:
+                names.add(st.e_hash[entry])
+            entry = st.e_next_slot[entry]
+        return names
+
+    def _loaded(self, slot: int) -> Event | None:
+        """The last load into a block in its present generation."""
+        event = self.loads.get(slot)
+        if event is None or event.pos < self.ctx.fold.st.alloc_pos[slot]:
+            return None
+        return event
 
     def _codec_faults(self, group: Group, blocks: Sequence[int]) -> list[Fault]:
         faults: list[Fault] = []
@@ -184,6 +243,9 @@ class GroupIntersection(Silent):
                 continue
             c = fold.component(slot, group)
             codec = self.codecs.get(fold.st.cid[c])
+            said = self.said_codec.get(slot)
+            if said is not None and said[0] == fold.st.gen[slot]:
+                codec = said[1]
             if codec is not None and codec != own and fold.st.cgen[c] == fold.st.gen[slot]:
                 why = f"its content is of codec {codec}, the group's is {own}"
                 span = (fold.st.lo[c], fold.st.hi[c])
@@ -256,27 +318,67 @@ class GroupIntersection(Silent):
                 self._judge_late(event, group, *held)
 
     def _judge_late(
-        self, event: Event, group: Group, resume: Event, blocks: list[int], route: str | None
-    ) -> None:
+        self, event: Event, group: Group, resume: Event, blocks: list[int], route: str | None,
+        *, over: bool = False,
+    ) -> None:  # fmt: skip
         request = self.ctx.requests.by_name.get(str(resume["req"]))
         if request is None or request.ended is not None:
             return
         reader = reader_number(self.ctx, request)
         faults = self._group_faults(resume, request, group, blocks, reader, route)
-        if route == "load":
+        if over:
+            faults = [f for f in faults if f.code not in ("HKV103", "HKV305")]
+        if self._brings(request, group, route):
             faults = [self._not_migrated(f) for f in faults]
         slots = [self.ctx.fold.slot(group.pool, b) for b in blocks]
         read = Read(event, group, request, slots, [None] * len(slots), [], resume, route,
                     resume["at"])  # fmt: skip
         settle(self.ctx, read, self._left_behind(read, faults))
 
-    def _not_migrated(self, fault: Fault) -> Fault:
+    def _brings(self, request: Request, group: Group, route: str | None) -> bool:
+        """Whether the group's blocks were to come from a lower tier: by their route, or because
+        the hit was there and not on the device."""
+        if route is not None:
+            return route == "load"
+        lookup = request.lookup
+        if lookup is None or lookup["hit"].get(group.name, 0) > 0:
+            return False
+        for name, tokens in lookup["hit"].items():
+            tier = self.ctx.fold.group(name)
+            if tier is not None and not tier.participates and tokens > 0:
+                if self.ctx.fold.declared.mirror(tier, group.pool) is group:
+                    return True
+        return False
+
+    def _not_migrated(self, fault: Fault, code: str = "HKV305") -> Fault:
         """A block that a load was to bring and that is empty: the load did not make it resident."""
-        if fault.slot >= 0 and fault.waiting and fault.code not in ("HKV103", "HKV305"):
-            c_empty = "not written" in fault.why
-            if c_empty:
-                return fault._replace(code="HKV305", why="no load that ended well filled it")
-        return fault
+        if fault.slot < 0 or not fault.waiting or "not written" not in fault.why:
+            return fault
+        load = self._loaded(fault.slot)
+        if load is not None:
+            form = self._form_loaded(load, fault.slot)
+            if form is not None:
+                why = f"what was loaded into it was stored from a group of form {form}"
+                return fault._replace(code="HKV601", why=why)
+        if fault.code in ("HKV103", "HKV305"):
+            return fault
+        return fault._replace(code=code, why="no load that ended well filled it")
+
+    def _form_loaded(self, load: Event, slot: int) -> str | None:
+        """The form of the group whose content the peer of a loaded block holds, if another."""
+        fold = self.ctx.fold
+        group = fold.group(load["group"])
+        transfer = fold.transfers.get(str(load["handle"]))
+        block = fold.block_of[slot]
+        if group is None or transfer is None or transfer.far is None or "peer" not in load:
+            return None
+        peer = fold.slot(transfer.far, load["peer"][load["blocks"].index(block)])
+        if peer < 0 or self._share(peer, group) in self.stores:
+            return None
+        for other in fold.declared.groups.values():
+            if other.form != group.form and self._share(peer, other) in self.stores:
+                return other.form
+        return None
 
     # --- uses ------------------------------------------------------------------------------
 
@@ -291,11 +393,32 @@ class GroupIntersection(Silent):
         faults += self._index_in_use(read)
         faults += changed_faults(self.ctx, read)
         faults += right_faults(self.ctx, read)
-        if read.route == "load":
-            faults = [self._not_migrated(f) if f.slot in self._resumed(read) else f
-                      for f in faults]  # fmt: skip
+        faults += self._another_form(read)
+        if read.resume is not None and read.request is not None:
+            if self._brings(read.request, group, read.route):
+                resumed = self._resumed(read)
+                faults = [self._not_migrated(f) if f.slot in resumed else f for f in faults]
+        faults = [
+            self._not_migrated(f, "HKV603" if read.resume is None else "HKV305")
+            if f.slot >= 0 and self._loaded(f.slot) is not None else f
+            for f in faults
+        ]  # fmt: skip
         faults = [f for f in faults if f.code != "HKV305" or read.resume is not None]
         settle(self.ctx, read, self._left_behind(read, faults))
+
+    def _another_form(self, read: Read) -> list[Fault]:
+        """601: the content came, by a copy, from a group of another form."""
+        fold = self.ctx.fold
+        faults: list[Fault] = []
+        for slot, span in zip(read.slots, read.spans, strict=True):
+            if slot < 0 or not known(fold, slot):
+                continue
+            c = fold.component(slot, read.group)
+            form = self.made_as.get(fold.st.cid[c])
+            if form is not None and form != read.group.form and fold.st.cid[c] > 0:
+                why = f"its content was copied from a group of form {form}"
+                faults.append(Fault("HKV601", slot, span or (0, 0), why))
+        return faults
 
     def _resumed(self, read: Read) -> set[int]:
         assert read.resume is not None
@@ -407,6 +530,59 @@ class GroupIntersection(Silent):
     def _pairs(self, event: Event) -> list[tuple[int, int]]:
         return list(zip(*copy_slots(self.ctx.fold, event), strict=False))
 
+    def _copied(self, event: Event) -> None:
+        fold = self.ctx.fold
+        source = fold.group(event.get("src_group", event.get("group")))
+        target = fold.group(event.get("dst_group", event.get("group")))
+        for _, dst in self._pairs(event):
+            if dst < 0:
+                continue
+            self.copies[dst] = event
+            if source is not None and target is not None and source.form != target.form:
+                c = fold.component(dst, target)
+                if fold.st.cid[c] > 0:
+                    self.made_as[fold.st.cid[c]] = source.form
+
+    def _source_gone(self, event: Event) -> None:
+        """307: a block is handed out again, and only some of its components were stored."""
+        fold = self.ctx.fold
+        st = fold.st
+        if not self.stored_from:
+            return
+        for slot in self.ctx.slots(event):
+            if slot < 0:
+                continue
+            stored = {}
+            for group in fold.declared.groups.values():
+                held = self.stored_from.pop(self._share(slot, group), None)
+                if held is not None and held[1] == st.gen[slot]:
+                    stored[group.name] = held[0]
+            for name, store in stored.items():
+                group = fold.declared.groups[name]
+                for mate in fold.declared.mates(group):
+                    travels = mate.serves == name or group.serves == mate.name
+                    if mate.name in stored or not travels:
+                        continue
+                    c = fold.component(slot, mate)
+                    lost = st.cid[c] > 0 and st.cgen[c] == st.gen[slot]
+                    if lost and st.live[slot] == 0:
+                        self._lost(event, slot, group, mate, store)
+
+    def _lost(self, event: Event, slot: int, group: Group, mate: Group, store: Event) -> None:
+        self.ctx.report(
+            "HKV307",
+            f"group {group.name} was stored without group {mate.name}, which must travel with it; "
+            f"block {self.ctx.fold.block_of[slot]} is handed out again, and its rows are lost",
+            [store.pos, event.pos],
+            slots=[slot],
+            group=mate,
+            request=store.req,
+            check=store.pos,
+            use=event.pos,
+            believed={"moved": [group.name, mate.name]},
+            actual={"moved": [group.name]},
+        )
+
     def _moved(self, event: Event) -> None:
         """Remember what brought content where, and of which codec it is."""
         fold = self.ctx.fold
@@ -421,9 +597,11 @@ class GroupIntersection(Silent):
         ]  # fmt: skip
         for slot in near if loading else far:
             (self.loads if loading else self.stores)[self._share(slot, group)] = event
-        if loading:
-            for slot in near:
+        for slot in near:
+            if loading:
                 self.loads[slot] = event
+            elif slot >= 0:
+                self.stored_from[self._share(slot, group)] = (event, fold.st.gen[slot])
         codec = event.get("codec")
         there = fold.declared.mirror(group, transfer.far) if transfer.far else None
         number = fold.names.find("handle", str(event["handle"]))
@@ -476,8 +654,11 @@ class GroupIntersection(Silent):
             slot = self._partner_slot(read, fault.slot, partner)
             if slot < 0:
                 continue
-            load = self.loads.get(self._share(slot, partner))
-            if load is not None and self._share(fault.slot, read.group) not in self.loads:
+            zeroed = self.cleared.get(slot)
+            if zeroed is not None and self._only_cleared(zeroed, fault.slot, partner, read.group):
+                return partner, [zeroed.pos], [fault.slot], "cleared"
+            load = self._load_of(slot, partner)
+            if load is not None and self._load_of(fault.slot, read.group) is None:
                 events = [load.pos]
                 slots = [fault.slot, *self.ctx.slots(load)]
                 transfer = fold.transfers[str(load["handle"])]
@@ -496,6 +677,21 @@ class GroupIntersection(Silent):
                     sources = [s for s, d in self._pairs(copied) if d == slot]
                     return partner, [copied.pos], [fault.slot, *sources, slot], "copied"
         return None
+
+    def _load_of(self, slot: int, group: Group) -> Event | None:
+        """The last load of one group's share of a block in its present generation."""
+        event = self.loads.get(self._share(slot, group))
+        if event is None or event.pos < self.ctx.fold.st.alloc_pos[slot]:
+            return None
+        return event
+
+    def _only_cleared(self, zeroed: Event, slot: int, partner: Group, group: Group) -> bool:
+        """A clear took the partner's share of a re-issued block and left this group's old one."""
+        st = self.ctx.fold.st
+        c = self.ctx.fold.component(slot, group)
+        named = self.ctx.fold.group(zeroed.get("group"))
+        old = st.cid[c] > 0 and st.cgen[c] >= 0 and st.cgen[c] != st.gen[slot]
+        return named is partner and zeroed.pos > st.alloc_pos[slot] and old
 
     def _of(self, copied: Event, group: Group) -> bool:
         """Whether a copy took this group's share (all shares, where it names no group)."""
@@ -522,7 +718,7 @@ class GroupIntersection(Silent):
             "HKV307",
             f"group {partner.name} was {did} without group {read.group.name}, which must travel "
             f"with it; {'request ' + name if name else 'a kernel'} now misses its rows",
-            [*events, read.event.pos],
+            [*events, read.check, read.event.pos],
             slots=slots,
             group=read.group,
             request=name,

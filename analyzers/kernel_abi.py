@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import Silent
+from hkvtool.analyzers.context import Context, Silent
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.layout import Disagreement, disagreements
 from hkvtool.state.declarations import Group
 
-ORDER = ("HKV201", "HKV202", "HKV203", "HKV204", "HKV205", "HKV403")
+ORDER = ("HKV201", "HKV202", "HKV203", "HKV204", "HKV205", "HKV404", "HKV403")
 """The first of these that two sides disagree on is the root; the rest follow from it."""
+
+_CARRIED = frozenset({"dtype", "row_bytes", "scale_bytes", "codec", "hash"})
 
 
 class KernelAbi(Silent):
@@ -29,20 +31,30 @@ class KernelAbi(Silent):
         wrong = disagreements(group.layout, group.block_tokens, group.ratio, kernel["expects"])
         self._tell(group, wrong, f"kernel {kernel['kernel']}", [group.pos, kernel.pos])
 
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        self.sides: set[tuple[str, str]] = set()
+
     def _transfer(self, event: Event) -> None:
-        """205: the sides of a transfer name one content by different hash schemes."""
+        """The two sides of a transfer, once a pair of groups: bytes arrive as they were sent.
+
+        Axis order and shards are left out: transfer engines convert those on the way.
+        """
         ctx = self.ctx
         group = ctx.fold.group(event["group"])
         transfer = ctx.fold.transfers.get(str(event["handle"]))
         if group is None or transfer is None or transfer.far is None:
             return
         there = ctx.fold.declared.mirror(group, transfer.far)
-        if there is None or "hash" not in group.layout or "hash" not in there.layout:
+        if there is None or (group.name, there.name) in self.sides:
             return
-        one, other = group.layout["hash"], there.layout["hash"]
-        if one != other:
-            wrong = [Disagreement("HKV205", "hash", one, other)]
-            self._tell(group, wrong, f"group {there.name}", [group.pos, there.pos, event.pos])
+        self.sides.add((group.name, there.name))
+        far = {k: v for k, v in there.layout.items() if k in _CARRIED}
+        far["ratio"] = there.ratio
+        if len(event.get("peer") or ()) == len(event["blocks"]):
+            far["block_tokens"] = there.block_tokens
+        wrong = disagreements(group.layout, group.block_tokens, group.ratio, far)
+        self._tell(group, wrong, f"group {there.name}", [group.pos, there.pos, event.pos])
 
     def _tell(
         self, group: Group, wrong: list[Disagreement], consumer: str, events: list[int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import Context, Silent
+from hkvtool.analyzers.context import Context, Silent, copy_slots
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
 from hkvtool.state import arrays as a
@@ -32,6 +32,8 @@ class Pointers(Silent):
             self._place(event)
         if ev in ("write", "seal") and not event.get("pad"):
             self._shared(event)
+        if ev == "copy":
+            self._copied_over(event)
         if ev in ("store_begin", "load_begin"):
             self.begun[str(event["handle"])] = event
 
@@ -141,6 +143,43 @@ class Pointers(Silent):
                 believed={"private": True},
                 actual=self.ctx.describe(wrong[0], group),
             )
+
+    def _copied_over(self, event: Event) -> None:
+        """The destination of a copy is published for others to hit."""
+        st = self.ctx.fold.st
+        _, targets = copy_slots(self.ctx.fold, event)
+        wrong = [
+            s for s in targets
+            if s >= 0 and known(self.ctx.fold, s) and st.live[s] > 0 and self._hit_now(s)
+        ]  # fmt: skip
+        if wrong:
+            entry = st.first_entry[wrong[0]]
+            self.ctx.report(
+                "HKV708",
+                f"a copy overwrites block {self.ctx.fold.block_of[wrong[0]]}, which is published "
+                "for others to hit",
+                [st.e_pos[entry], event.pos],
+                slots=wrong,
+                group=self.ctx.fold.group(event.get("dst_group", event.get("group"))),
+                request=event.req,
+                check=st.e_pos[entry],
+                use=event.pos,
+                step=event.step,
+            )
+
+    def _hit_now(self, slot: int) -> bool:
+        """A live hash of this generation leads to the block, and its content is there."""
+        st = self.ctx.fold.st
+        entry = st.first_entry[slot]
+        while entry >= 0:
+            if st.e_live[entry] == 1 and st.e_gen[entry] == st.gen[slot]:
+                width = st.h[a.COMPONENTS]
+                return any(
+                    st.cid[c] > 0 and st.cgen[c] == st.gen[slot] and st.pver[c] != a.PENDING
+                    for c in range(slot * width, (slot + 1) * width)
+                )
+            entry = st.e_next_slot[entry]
+        return False
 
     def _fault(
         self, event: Event, group: Group, slot: int, low: int, writer: str | None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hkvtool.analyzers.context import Context, Silent
 from hkvtool.analyzers.reading import shown
+from hkvtool.analyzers.routing import graph_of
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rules import Severity
@@ -128,6 +129,12 @@ class Races(Silent):
         if not first.overlaps(second) or self.ctx.order.before(first.stamp, second.stamp):
             return
         code = self._code(first, second)
+        if code == "HKV103" and second.event.ev == "use":
+            if graph_of(self.ctx, second.event) is not None and first.access.span is Span.TRANSFER:
+                code = "HKV803"
+            elif self.ctx.fold.st.loads[second.slot] > 0:
+                # Seen to be under way: the read itself is judged, as not yet there.
+                return
         if code is None or not self.ctx.evaluable(code):
             if code is not None:
                 self.ctx.suppressed.add(code)
@@ -185,12 +192,13 @@ class Races(Silent):
         group = second.access.group or first.access.group
         named = second if clash.code != "HKV702" or second.access.write else first
         blocks = shown([ctx.fold.block_of[s] for s in clash.slots])
+        graph = graph_of(ctx, second.event) if clash.code == "HKV803" else None
         finding = ctx.report(
             clash.code,
             f"{_does(second)} blocks {blocks} while {_does(first, ongoing=True)} them may still "
             f"be under way: no edge orders event {first.event.pos} before event "
             f"{second.event.pos}",
-            [first.event.pos, second.event.pos],
+            [first.event.pos, second.event.pos, graph],
             slots=clash.slots,
             group=group,
             request=named.event.req,

@@ -12,6 +12,7 @@ from typing import Any
 
 from hkvtool.analyzers.context import Context
 from hkvtool.model.event import Event
+from hkvtool.state.arrays import EPOCH
 from hkvtool.state.declarations import Group
 from hkvtool.state.requests import Request
 from hkvtool.state.resume import Fault, Span, aligned, need_of
@@ -134,7 +135,11 @@ def brought(ctx: Context, event: Event, group: Group) -> list[int] | None:
 def settle(ctx: Context, read: Read, faults: Sequence[Fault]) -> None:
     """Report the faults of one read: per block the first by precedence, a finding a code."""
     best: dict[tuple[int, Span | None], Fault] = {}
+    changed = {f.slot for f in faults if f.code == "HKV701"}
     for fault in faults:
+        if fault.slot in changed and fault.code == "HKV105" and "hash was pub" not in fault.why:
+            # The hash was right when it was checked: what came after is check against use.
+            continue
         key = (fault.slot, fault.tokens if fault.slot < 0 else None)
         if not ctx.evaluable(fault.code):
             ctx.suppressed.add(fault.code)
@@ -156,23 +161,31 @@ def tell(ctx: Context, read: Read, code: str, faults: Sequence[Fault]) -> None:
     low = min(f.tokens[0] for f in faults)
     high = max(f.tokens[1] for f in faults)
     believed: dict[str, Any] = {}
+    check = read.check
     if read.resume is not None:
         believed = {"resumed_at": read.at, "route": read.route}
     if read.request is not None and slots:
         seen = read.request.seen.get(slots[0])
         if seen is not None:
             believed |= {"generation": seen.generation, "version": seen.version}
+            if code == "HKV701":
+                check = seen.pos
     actual = ctx.describe(slots[0], group) if slots else {"blocks": "none"}
     use = event.pos if event.ev == "use" else None
     changes = [_last_change(ctx, slot, group) for slot in slots[:2]]
+    if code in ("HKV601", "HKV603", "HKV305", "HKV803"):
+        changes += [_loading(ctx, slot) for slot in slots[:1]]
+    if code == "HKV803":
+        step = event.step
+        changes.append(ctx.launched.get(step) if step is not None else None)
     ctx.report(
         code,
         sentence(ctx, read, faults),
-        [read.check, event.pos, *changes],
+        [check, event.pos, *changes],
         slots=slots,
         group=group,
         request=read.request.name if read.request else None,
-        check=read.check,
+        check=check,
         use=use,
         step=event.step,
         tokens=(low, high) if high > low else None,
@@ -184,9 +197,23 @@ def tell(ctx: Context, read: Read, code: str, faults: Sequence[Fault]) -> None:
 
 def _last_change(ctx: Context, slot: int, group: Group) -> int | None:
     """Where the block became what it is: its allocation or its last write."""
+    st = ctx.fold.st
     c = ctx.fold.component(slot, group)
-    pos = max(ctx.fold.st.alloc_pos[slot], ctx.fold.st.wpos[c])
+    if st.cid[c] > 0 and st.epoch[c] != st.h[EPOCH]:
+        return ctx.weights_pos
+    pos = max(st.alloc_pos[slot], st.wpos[c])
     return pos if pos >= 0 else None
+
+
+def _loading(ctx: Context, slot: int) -> int | None:
+    """Where the load into a block began that was the last to do so."""
+    block, pool = ctx.fold.block_of[slot], ctx.fold.pool_of(slot)
+    begun = [
+        t.begin.pos
+        for t in ctx.fold.transfers.values()
+        if t.begin.ev == "load_begin" and t.group.pool is pool and block in t.begin["blocks"]
+    ]
+    return max(begun, default=None)
 
 
 def sentence(ctx: Context, read: Read, faults: Sequence[Fault]) -> str:

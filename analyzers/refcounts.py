@@ -39,8 +39,18 @@ class Refcounts(Silent):
 
     codes = frozenset({"HKV704"})
 
+    def after(self, event: Event) -> None:
+        if event.ev == "state" and event.get("free_order"):
+            _, pool = self.ctx.fold.place(event)
+            listed = [] if pool is None else [self.ctx.fold.slot(pool, b) for b in event["free_order"]]
+            held = [s for s in listed if self._certain(s) and self.ctx.fold.st.refs[s] > 0]
+            if held:
+                self._tell(event, held, "in the free list while it is referenced", [])
+
     def before(self, event: Event) -> None:
-        if event.ev == "free":
+        if event.ev == "refuse":
+            self._sums(event)
+        elif event.ev == "free":
             self._free(event)
         elif event.ev == "alloc":
             self._alloc(event)
@@ -72,6 +82,29 @@ class Refcounts(Silent):
         ]  # fmt: skip
         if twice:
             self._tell(event, twice, "listed twice for one owner", [])
+
+    def _sums(self, event: Event) -> None:
+        """The pool claims more free blocks than can be, with what is known to be held."""
+        pool = self.ctx.fold.declared.pools.get(str(event.get("pool")))
+        free = event.get("free")
+        if pool is None or free is None or self.ctx.lost:
+            return
+        st = self.ctx.fold.st
+        slots = self.ctx.fold.slots_of(pool)
+        held = [s for b, s in slots.items() if st.refs[s] > 0 and b not in pool.reserved]
+        most = pool.blocks - len(pool.reserved) - len(held)
+        if free > most:
+            self.ctx.report(
+                "HKV704",
+                f"pool {pool.name} says that {free} blocks are free, but {len(held)} of "
+                f"{pool.blocks} are held",
+                [*(st.alloc_pos[s] for s in held[-3:]), event.pos],
+                slots=held,
+                request=event.req,
+                use=event.pos,
+                believed={"free": free},
+                actual={"free": most},
+            )
 
     def _alloc(self, event: Event) -> None:
         st = self.ctx.fold.st

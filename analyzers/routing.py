@@ -21,17 +21,16 @@ FITTING = {
 def same_rows(one: Group, other: Group) -> bool:
     """Whether bytes of one group are harmless as leftovers under another's.
 
-    Layouts decide where both are stated. Without them, windows and uncompressed history hold
-    the same plain rows; states, indexer rows and partial sums do not.
+    Layouts decide where both are stated: windows and history then hold the same plain rows,
+    which a mask hides. Where nothing is stated, a change of form is a change.
     """
     mine, theirs = one.layout, other.layout
     told = [k for k in ("dtype", "codec", "row_bytes") if k in mine and k in theirs]
-    if told and one.form != "recurrent" and other.form != "recurrent":
-        return all(mine[k] == theirs[k] for k in told)
     plain = {"compressed", "swa"}
-    return one.form == other.form or (
-        one.form in plain and other.form in plain and one.ratio == other.ratio
-    )
+    alike = one.form == other.form or (one.form in plain and other.form in plain)
+    if told:
+        return alike and all(mine[k] == theirs[k] for k in told)
+    return one.form == other.form
 
 
 def form_faults(ctx: Context, read: Read) -> list[Fault]:
@@ -63,7 +62,7 @@ def residency_faults(ctx: Context, read: Read) -> list[Fault]:
     """305 and 603 (803 under a graph): the block is on a lower tier, or on its way back."""
     faults: list[Fault] = []
     st = ctx.fold.st
-    launched = read.event.step is not None and read.event.step in ctx.launched
+    launched = graph_of(ctx, read.event) is not None
     for slot, span in zip(read.slots, read.spans, strict=True):
         if slot < 0 or not known(ctx.fold, slot):
             continue
@@ -83,6 +82,13 @@ def residency_faults(ctx: Context, read: Read) -> list[Fault]:
             why = f"its bytes are on {read.group.pool.medium} only"
             faults.append(Fault("HKV603", slot, tokens, why))
     return faults
+
+
+def graph_of(ctx: Context, event: Event) -> int | None:
+    """The launch, or the capture with its warm-up, that an access belongs to."""
+    if event.step is not None:
+        return ctx.launched.get(event.step)
+    return ctx.capturing.get(event.actor)
 
 
 def part_is_in(ctx: Context, slot: int, part: object) -> bool:
@@ -206,6 +212,7 @@ class Routing(Silent):
                 self.ctx.blame_table(found, event.req, group)
 
     def finish(self) -> None:
+        self._never_released()
         requests = self.ctx.requests.by_name
         if any(r.is_request and r.ended is None for r in requests.values()):
             over = {r.name for r in requests.values() if r.ended is not None}
@@ -226,3 +233,26 @@ class Routing(Silent):
                 group=self.ctx.fold.group(begin["group"]),
                 request=begin.req,
             )
+
+    def _never_released(self) -> None:
+        """Everything has ended, and a transfer still holds blocks under its own name."""
+        ctx = self.ctx
+        requests = [r for r in ctx.requests.by_name.values() if r.is_request]
+        if not requests or any(r.ended is None for r in requests) or ctx.lost:
+            return
+        for name, end in self.ends.items():
+            holder = ctx.requests.by_name.get(name)
+            slots = [s for s in holder.held if ctx.fold.st.refs[s] > 0] if holder else []
+            begin = self.begun.get(name)
+            if slots and begin is not None:
+                ctx.report(
+                    "HKV605",
+                    f"transfer {name} has ended, and the references it held are never given back",
+                    [begin.pos, end.pos],
+                    slots=slots,
+                    group=ctx.fold.group(begin["group"]),
+                    request=begin.req,
+                    check=begin.pos,
+                    use=end.pos,
+                    actual={"references": ctx.fold.st.refs[slots[0]]},
+                )

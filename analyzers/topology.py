@@ -23,6 +23,8 @@ class Topology(Silent):
         self.asleep: dict[str, Event] = {}
         self.open_steps: dict[int, Event] = {}
         self.touched: dict[int, set[str]] = {}
+        self.moved: dict[str, Event] = {}
+        self.told: set[tuple[int, int]] = set()
 
     def before(self, event: Event) -> None:
         ev = event.ev
@@ -39,6 +41,7 @@ class Topology(Silent):
             self._pad_read(event)
         elif ev == "use":
             self._null_row(event)
+            self._stale_row(event)
         elif ev == "zero":
             for slot in self.ctx.slots(event):
                 self.clean[slot] = True
@@ -149,12 +152,35 @@ class Topology(Silent):
                 self._row(event, f"index {place} reaches a kernel as a real one")
                 return
 
+    def _stale_row(self, event: Event) -> None:
+        """The row of a request that has ended and is not in the step reaches the kernel."""
+        request = self.ctx.request(event)
+        members = self.ctx.step_reqs.get(event.step) if event.step is not None else None
+        if request is None or members is None or request.name in members:
+            return
+        if request.ended is None or request.ended > self.ctx.dispatched[event.step or 0]:
+            return
+        self.ctx.report(
+            "HKV802",
+            f"the row of request {request.name}, which ended at event {request.ended} and is not "
+            f"in step {event.step}, reaches a kernel as a real one",
+            [request.ended, self.ctx.dispatched[event.step or 0], event.pos],
+            slots=[s for s in self.ctx.slots(event) if s >= 0],
+            group=self.ctx.fold.group(event["group"]),
+            request=request.name,
+            check=request.ended,
+            use=event.pos,
+            step=event.step,
+        )
+
     def _is_read(self, event: Event, group: Group, i: int) -> bool:
         tokens = event.get("tokens")
         if not tokens:
             return True
         unit = group.block_tokens
         first = (tokens[1] - 1) // unit * unit - (len(event["blocks"]) - 1 - i) * unit
+        if group.form == "swa" and first + unit <= tokens[1] - group.window:
+            return False
         return bool(first < tokens[1] and first + unit > tokens[0] and tokens[1] > tokens[0])
 
     def _padding_of_window(self, event: Event, group: Group, i: int) -> bool:
@@ -208,6 +234,7 @@ class Topology(Silent):
         pools = self._pools(event)
         named = {p.name for p in pools}
         for pool in pools:
+            self.moved[pool.name] = event
             if event.get("reason") == "sleep":
                 self.asleep[pool.name] = event
             else:
@@ -222,6 +249,7 @@ class Topology(Silent):
         for step, pools_touched in self.touched.items():
             if step in self.open_steps and pools_touched & named and step not in self.ctx.launched:
                 begin = self.open_steps[step]
+                self.told.add((step, event.pos))
                 self._moved_under(begin, event, f"step {step} is in flight")
 
     def _access(self, event: Event) -> None:
@@ -231,6 +259,7 @@ class Topology(Silent):
             return
         if event.step is not None:
             self.touched.setdefault(event.step, set()).add(pool.name)
+            self._late(event, event.step, pool)
         sleeping = self.asleep.get(pool.name)
         if sleeping is not None and event.step not in self.ctx.launched:
             del self.asleep[pool.name]
@@ -245,6 +274,16 @@ class Topology(Silent):
                 use=event.pos,
                 step=event.step,
             )
+
+    def _late(self, event: Event, step: int, pool: Pool) -> None:
+        """An eager step that was dispatched before the memory moved, and works behind it."""
+        moved = self.moved.get(pool.name)
+        sent = self.ctx.dispatched.get(step)
+        if moved is None or sent is None or sent > moved.pos or step in self.ctx.launched:
+            return
+        if (step, moved.pos) not in self.told:
+            self.told.add((step, moved.pos))
+            self._moved_under(event, moved, f"step {step} was dispatched before, and still works")
 
     def _moved_under(self, user: Event, rebase: Event, what: str) -> None:
         group = self.ctx.fold.group(user.get("group"))

@@ -30,12 +30,18 @@ def content_faults(ctx: Context, read: Read) -> list[Fault]:
     group = read.group
     reader = reader_number(ctx, read.request)
     stated = any(span is not None for span in read.spans)
+    faults: list[Fault] = []
     if group.form in ("swa", "tail") and stated:
         tokens = read.event["tokens"]
-        return window_faults(
-            ctx.fold, group, _real(ctx, read), [(tokens[0], tokens[1])], reader, read.gens
-        )
-    faults: list[Fault] = []
+        span = (_behind_nulls(ctx, read, tokens), tokens[1])
+        return window_faults(ctx.fold, group, _real(ctx, read), [span], reader, read.gens)
+    if stated and group.form in ("compressed", "indexer"):
+        tokens = read.event["tokens"]
+        first = aligned(group, len(read.slots), tokens[1]) if read.slots else tokens[1]
+        if tokens[0] < first and tokens[0] < tokens[1]:
+            code = "HKV102" if group.form == "compressed" else "HKV304"
+            why = f"no block holds tokens {tokens[0]} to {min(first, tokens[1])}"
+            faults.append(Fault(code, -1, (tokens[0], min(first, tokens[1])), why))
     last = len(read.slots) - 1
     for i, slot in enumerate(read.slots):
         if slot < 0 or ctx.fold.block_of[slot] in group.pool.reserved:
@@ -49,6 +55,16 @@ def content_faults(ctx: Context, read: Read) -> list[Fault]:
         if fault is not None and fault.code != "HKV601":
             faults.append(fault)
     return faults
+
+
+def _behind_nulls(ctx: Context, read: Read, tokens: Sequence[int]) -> int:
+    """First token that is really read: entries of a window's list that are null are not."""
+    real = _real(ctx, read)
+    nulls = next((i for i, s in enumerate(real) if s >= 0), 0)
+    if nulls == 0:
+        return tokens[0]
+    first = aligned(read.group, len(real), tokens[1]) + nulls * read.group.block_tokens
+    return max(tokens[0], min(first, tokens[1]))
 
 
 def _real(ctx: Context, read: Read) -> list[int]:
@@ -83,6 +99,7 @@ class WholeBlock(Silent):
         self.keys: dict[tuple[str, str], tuple[Event, int]] = {}
         self.block_keys: dict[int, tuple[Event, int]] = {}
         self.early_stores: dict[int, tuple[Event, int, Fault]] = {}
+        self.parts: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = {}
 
     def before(self, event: Event) -> None:
         if event.ev == "lookup":
@@ -91,6 +108,10 @@ class WholeBlock(Silent):
             self._store(event)
         elif event.ev == "publish":
             self._publish(event)
+        elif event.ev == "load_begin":
+            self._asked_for(event)
+        elif event.ev == "use" and "part" in event:
+            self._part_read(event)
         elif event.ev == "wire" and event["kind"] == "stored":
             self._announced(event)
         if self.early_stores and event.ev in ("alloc", "zero"):
@@ -98,6 +119,8 @@ class WholeBlock(Silent):
                 self._never_filled(slot)
 
     def after(self, event: Event) -> None:
+        if event.ev == "write" and "part" in event:
+            self._part_written(event)
         if self.early_stores and event.ev in ("write", "seal", "index", "load_end", "copy"):
             for slot in list(self.early_stores):
                 self._filled_late(slot, event)
@@ -105,6 +128,53 @@ class WholeBlock(Silent):
     def finish(self) -> None:
         for slot in list(self.early_stores):
             self._never_filled(slot)
+
+    # --- parts -----------------------------------------------------------------------------
+
+    def _pieces(self, event: Event) -> list[tuple[int, tuple[int, int]]]:
+        """Slots of an access that states its tokens, with what each of them holds of those."""
+        group = self.ctx.fold.group(event["group"])
+        tokens = event.get("tokens")
+        if group is None or not tokens or group.form == "recurrent":
+            return []
+        unit = group.block_tokens
+        slots = self.ctx.slots(event)
+        first = aligned(group, len(slots), tokens[1])
+        return [
+            (s, (max(tokens[0], first + i * unit), min(tokens[1], first + (i + 1) * unit)))
+            for i, s in enumerate(slots) if s >= 0
+        ]  # fmt: skip
+
+    def _part_written(self, event: Event) -> None:
+        group = self.ctx.fold.group(event["group"])
+        for slot, (low, high) in self._pieces(event):
+            assert group is not None
+            c = self.ctx.fold.component(slot, group)
+            parts = self.parts.setdefault((c, self.ctx.fold.st.gen[slot]), {})
+            parts.setdefault(str(event["part"]), []).append((low, high))
+
+    def _part_read(self, event: Event) -> None:
+        """101: this part of a block was never written to where it is read, though others were."""
+        group = self.ctx.fold.group(event["group"])
+        faults: list[Fault] = []
+        for slot, (low, high) in self._pieces(event):
+            assert group is not None
+            c = self.ctx.fold.component(slot, group)
+            parts = self.parts.get((c, self.ctx.fold.st.gen[slot]))
+            if not parts or not known(self.ctx.fold, slot):
+                continue
+            at = low
+            for a, b in sorted(parts.get(str(event["part"]), [])):
+                if a <= at:
+                    at = max(at, b)
+            if at < high:
+                why = f"part {event['part']} was written to token {at} only"
+                faults.append(Fault("HKV101", slot, (at, high), why))
+        if faults and group is not None:
+            slots = [f.slot for f in faults]
+            read = Read(event, group, self.ctx.request(event), slots, [None] * len(slots),
+                        [-1] * len(slots))  # fmt: skip
+            settle(self.ctx, read, faults)
 
     # --- lookups ---------------------------------------------------------------------------
 
@@ -309,6 +379,24 @@ class WholeBlock(Silent):
         whole = one[1] == len(a["blocks"]) - 1 and other[1] == len(b["blocks"]) - 1
         whole = whole and a.get("tokens") == b.get("tokens")
         return _inputs(a["key"], whole) != _inputs(b["key"], whole)
+
+    def _asked_for(self, event: Event) -> None:
+        """A load asks by a hash for inputs other than those it was published for."""
+        key, hashes = event.get("key"), event.get("hashes")
+        group = self.ctx.fold.group(event["group"])
+        far = self.ctx.fold.declared.pools.get(str(event.get("from")))
+        if key is None or not hashes or group is None or far is None:
+            return
+        there = self.ctx.fold.declared.mirror(group, far)
+        for i, name in enumerate(hashes):
+            for side in (there, group):
+                held = self.keys.get((side.table, str(name))) if side else None
+                if held is not None and _inputs(held[0]["key"], False) != _inputs(key, False):
+                    slots = self.ctx.slots(event)[i : i + 1]
+                    self._clash(
+                        event, group, slots, held[0]["key"], key, [held[0].pos, event.pos]
+                    )
+                    return
 
     def _wrong_inputs(self, event: Event, group: Group, slots: list[int]) -> None:
         """A lookup for some inputs finds blocks that were published for others."""

@@ -76,6 +76,7 @@ def disagreements(
             found.append(Disagreement("HKV204", "kernel_block_tokens", block_tokens, kernel_block))
         else:
             parts = block_tokens // kernel_block
+    found += _crossing(layout, block_tokens, ratio, expects, parts)
     for key, wanted in expects.items():
         code = RULE_OF_KEY.get(key)
         if code is None or key == "kernel_block_tokens" or key not in produced:
@@ -86,6 +87,24 @@ def disagreements(
         if not _same(key, own, wanted):
             found.append(Disagreement(code, key, produced[key], wanted))
     return found
+
+
+def _crossing(
+    layout: Mapping[str, Any], block_tokens: int, ratio: int, expects: Mapping[str, Any], parts: int
+) -> list[Disagreement]:
+    """404: the kernel's blocks, or its entries, do not fit the producer's page."""
+    page, wanted, row = (
+        layout.get("page_bytes"), expects.get("page_bytes"), expects.get("row_bytes")
+    )  # fmt: skip
+    if not isinstance(page, int):
+        return []
+    if parts > 1 and isinstance(wanted, int) and wanted * parts > page:
+        return [Disagreement("HKV404", "page_bytes", page, wanted * parts)]
+    if isinstance(row, int) and "row_bytes" not in layout:
+        entries = block_tokens // max(1, ratio)
+        if row * entries > page:
+            return [Disagreement("HKV404", "page_bytes", page, row * entries)]
+    return []
 
 
 def misalignment(layout: Mapping[str, Any], blocks: int, align: Any = None) -> list[str]:

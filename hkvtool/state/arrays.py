@@ -13,8 +13,13 @@ from hkvtool.model.rows import MISSING, NO_NAME
 UNKNOWN, FROM_STATE, ALLOCATED = 0, 1, 2
 """Values of `known`: nothing was said of the block; a `state` event named it; an `alloc` did."""
 
-PENDING = -2
-"""`pver` of a hash that was published before the write that fills its block."""
+PENDING, VOIDED = -2, -3
+"""`pver` of a hash that was published before the write that fills its block, and of one whose
+tokens were rejected since."""
+
+POSITIONED, VAGUE, COUNTED = 0, 1, 2
+"""Values of `vague`: the runs say which tokens are held; nothing is claimed; only a number of
+slots from the block's start is known (in `hi`)."""
 
 NEXT_CID, COMPONENTS, ENTRIES, ARENA, TABLES, EPOCH, MAPPED = range(7)
 """Places in the header `h`: next content id, components a slot, hash entries in use, arena in
@@ -72,6 +77,7 @@ class Arrays(NamedTuple):
     origin: Any
     epoch: Any
     wpos: Any
+    cpos: Any
     pver: Any
     pgen: Any
     pub_hi: Any
@@ -123,7 +129,7 @@ class Extent(NamedTuple):
 _SLOT = {"touch": -1, "alloc_pos": -1, "free_pos": -1, "owner": NO_NAME, "start": MISSING,
          "table": -1, "first_entry": -1, "free_prev": -1, "free_next": -1, "own_prev": -1,
          "own_next": -1, "by": -1, "dirt": -1}  # fmt: skip
-_COMPONENT = {"kver": MISSING, "cgen": -1, "origin": NO_NAME, "wpos": -1, "pver": -1, "pgen": -1,
+_COMPONENT = {"kver": MISSING, "cgen": -1, "origin": NO_NAME, "wpos": -1, "cpos": -1, "pver": -1, "pgen": -1,
               "pub_hi": MISSING}  # fmt: skip
 
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.model.rows import MISSING
-from hkvtool.state.arrays import COMPONENTS, EPOCH, NEXT_CID, PENDING, RECURRENT, TAIL, UNKNOWN
+from hkvtool.state.arrays import (
+    COMPONENTS,
+    COUNTED,
+    EPOCH,
+    NEXT_CID,
+    PENDING,
+    RECURRENT,
+    TAIL,
+    UNKNOWN,
+    VAGUE,
+    VOIDED,
+)
 
 
 def fresh(st: Any) -> Any:
@@ -29,14 +40,16 @@ def void(st: Any, c: int) -> None:
     st.kver[c] = MISSING
 
 
-def covers(st: Any, c: int, gen: int, a: int, b: int) -> bool:
+def covers(st: Any, c: int, gen: int, a: int, b: int, unit: int) -> bool:
     """Whether the component holds tokens [a, b), written in generation `gen`."""
     if b <= a:
         return True
     if st.cgen[c] != gen or st.cid[c] == 0:
         return False
-    if st.vague[c] == 1:
+    if st.vague[c] == VAGUE:
         return True
+    if st.vague[c] == COUNTED:
+        return bool((b - 1) % unit < st.hi[c])
     if st.lo[c] <= a and b <= st.hi[c]:
         return True
     return bool(st.lo2[c] <= a and b <= st.hi2[c])
@@ -48,6 +61,11 @@ def add_run(st: Any, c: int, a: int, b: int, unit: int) -> None:
     Two runs are kept. A third disjoint one makes the component *vague*: from then on nothing is
     claimed of what it lacks, until a whole block is held again.
     """
+    if st.vague[c] == COUNTED:
+        # The first write says where the slots that were only counted stand.
+        st.lo[c] = a - a % unit
+        st.hi[c] += st.lo[c]
+        st.vague[c] = 0
     lo, hi, lo2, hi2 = st.lo[c], st.hi[c], st.lo2[c], st.hi2[c]
     if b - a > unit:
         a = b - unit
@@ -63,7 +81,7 @@ def add_run(st: Any, c: int, a: int, b: int, unit: int) -> None:
         lo, hi = a, b
     else:
         if hi2 > lo2:
-            st.vague[c] = 1
+            st.vague[c] = VAGUE
         lo2, hi2 = lo, hi
         lo, hi = a, b
     if hi2 > lo2 and lo2 <= hi and hi2 >= lo:
@@ -83,7 +101,7 @@ def add_run(st: Any, c: int, a: int, b: int, unit: int) -> None:
                 lo2 = min(hi2, b2)
             else:
                 if b2 < hi2:
-                    st.vague[c] = 1
+                    st.vague[c] = VAGUE
                 hi2 = a2
         if hi2 <= lo2:
             lo2, hi2 = 0, 0
@@ -124,6 +142,8 @@ def write_slot(
     if st.cgen[c] != gen:
         void(st, c)
         st.ver[c] = 0
+    elif st.cid[c] > 0 and a < st.hi[c] and req != st.origin[c]:
+        st.cpos[c] = pos
     if form == RECURRENT:
         void(st, c)
         st.lo[c] = a
@@ -177,9 +197,14 @@ def write(
         write_slot(st, s, g, a, b, version, kver, req, pos)
 
 
-def cut(st: Any, c: int, to: int) -> None:
-    """Tokens from `to` on are void in this component."""
+def cut(st: Any, c: int, to: int, pos: int) -> None:
+    """Tokens from `to` on are void in this component, and a hash that covers them is too."""
+    if st.vague[c] == COUNTED:
+        return
+    if st.hi[c] > to and st.pver[c] >= 0 and st.pub_hi[c] != MISSING and st.pub_hi[c] > to:
+        st.pver[c] = VOIDED
     if st.hi[c] > to:
+        st.cpos[c] = pos
         st.hi[c] = max(st.lo[c], to)
         st.cid[c] = fresh(st)
     if st.hi2[c] > to:
@@ -193,7 +218,7 @@ def cut(st: Any, c: int, to: int) -> None:
         void(st, c)
 
 
-def rollback(st: Any, req: int, to: int) -> None:
+def rollback(st: Any, req: int, to: int, pos: int) -> None:
     """Rejected tokens are void in every block the request allocated."""
     width = st.h[COMPONENTS]
     s = st.own_head[req]
@@ -202,9 +227,10 @@ def rollback(st: Any, req: int, to: int) -> None:
             c = s * width + k
             if st.cgen[c] == st.gen[s] and st.cid[c] > 0:
                 if st.recur[st.slot_pool[s] * width + k] == 0:
-                    cut(st, c, to)
-                elif st.hi[c] > to:
+                    cut(st, c, to, pos)
+                elif st.vague[c] == 0 and st.hi[c] > to:
                     void(st, c)
+                    st.cpos[c] = pos
         s = st.own_next[s]
 
 
@@ -247,7 +273,7 @@ def copy(
                 void(st, dst)
                 st.cid[dst] = fresh(st)
                 st.cgen[dst] = st.gen[d]
-                st.vague[dst] = 1
+                st.vague[dst] = VAGUE
                 st.epoch[dst] = st.h[EPOCH]
             else:
                 void(st, dst)
@@ -269,6 +295,8 @@ def zero(st: Any, g: int, base: int, blk: Any, b0: int, b1: int, pos: int) -> No
         for k in range(width):
             if g < 0 or k == st.g_comp[g]:
                 c = s * width + k
+                if st.cgen[c] == st.gen[s] and st.cid[c] > 0:
+                    st.cpos[c] = pos
                 void(st, c)
                 st.wpos[c] = pos
         st.by[s] = -1

@@ -64,6 +64,7 @@ class Fold:
         self.transfers: dict[str, Transfer] = {}
         self.pos = 0
         self.block_of: list[int] = []
+        self.unhashed: set[int] = set()
         self._slots: list[dict[int, int]] = []
         self._pools: list[Pool] = []
         self._control: dict[str, Callable[[Event], Problem | None]] = {
@@ -90,6 +91,10 @@ class Fold:
         if block < 0 or not pool.has(block):
             return NO_SLOT
         return self._new_slot(pool, block)
+
+    def hashes_known(self, slot: int) -> bool:
+        """Whether the trace has said which hashes lead to a block, if any."""
+        return self.st.known[slot] != a.UNKNOWN and slot not in self.unhashed
 
     def find(self, pool: Pool, block: int) -> int | None:
         """The slot of a block that some event has named."""
@@ -256,6 +261,10 @@ class Fold:
             slot = self.slot(pool, block)
             if slot < 0:
                 return Problem(f"state: block {block} is beyond pool {pool.name!r}")
+            if "hashes" not in event:
+                self.unhashed.add(slot)
+            else:
+                self.unhashed.discard(slot)
             self._state_of(event, slot, {k: v[i] for k, v in columns.items()})
         for block in reversed(event.get("free_order") or ()):
             slot = self.slot(pool, block)
@@ -286,8 +295,12 @@ class Fold:
             st.cgen[c] = st.gen[slot]
             if told["written"] != 0:
                 st.cid[c] = content.fresh(st)
-                st.vague[c] = 1
+                st.vague[c] = a.VAGUE
                 st.epoch[c] = st.h[a.EPOCH]
+                if told["written"] is not None and group is not None:
+                    if group.form not in ("recurrent", "tail"):
+                        st.vague[c] = a.COUNTED
+                        st.hi[c] = told["written"]
             if told["versions"] is not None:
                 st.ver[c] = told["versions"]
         named = told["hashes"]
@@ -367,6 +380,8 @@ class Fold:
                 bad = ids[found.index(NO_SLOT)]
                 if not (bad < 0 and kind == "use"):
                     return Problem(f"{kind}: block {bad} is beyond pool {where.name!r}")
+        if kind == "alloc" and self.unhashed:
+            self.unhashed.difference_update(slots)
         hashed = [self._hash(h) for h in data.get("hashes") or ()] if kind in (
             "publish", "unpublish") else []  # fmt: skip
         if kind == "publish":

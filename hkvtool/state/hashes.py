@@ -33,7 +33,7 @@ def publish_one(st: Any, s: int, table: int, name: int, end: int, pos: int) -> N
 
 def publish(
     st: Any, g: int, base: int, blk: Any, b0: int, b1: int, hsh: Any, h0: int, h1: int,
-    t0: int, t1: int, pos: int,
+    t0: int, t1: int, version: int, pos: int,
 ) -> None:  # fmt: skip
     """Hashes now lead to these blocks, for every group of the table."""
     unit = st.g_tokens[g]
@@ -62,8 +62,10 @@ def publish(
             st.pgen[c] = st.gen[s]
             st.pub_hi[c] = end
             st.pver[c] = PENDING
-            if st.cgen[c] == st.gen[s] and st.cid[c] > 0:
-                if end == MISSING or st.hi[c] >= end:
+            if version != MISSING and (k == st.g_comp[g] or st.cid[c] == 0):
+                st.pver[c] = version
+            elif st.cgen[c] == st.gen[s] and st.cid[c] > 0:
+                if end == MISSING or st.vague[c] != 0 or st.hi[c] >= end:
                     st.pver[c] = st.ver[c]
 
 

@@ -17,6 +17,8 @@ class Seen(NamedTuple):
     table: int
     pos: int
     hashed: bool
+    recovering: bool
+    end: int
 
 
 @dataclass(slots=True)
@@ -111,10 +113,11 @@ class Requests:
                     continue
                 earlier = request.seen.get(slot)
                 hashed = st.live[slot] > 0 or (earlier is not None and earlier.hashed)
-                version = st.ver[self.fold.component(slot, group)]
+                c = self.fold.component(slot, group)
                 request.seen[slot] = Seen(
-                    st.gen[slot], version, st.table[slot], event.pos, hashed
-                )
+                    st.gen[slot], st.ver[c], st.table[slot], event.pos, hashed,
+                    st.loads[slot] > 0, st.hi[c],
+                )  # fmt: skip
 
     def _slots(self, event: Event) -> list[int]:
         _, pool = self.fold.place(event)
@@ -132,6 +135,7 @@ class Requests:
                     mine = self.by_name[other]
                     mine.held.pop(slot, None)
                     mine.released.setdefault(slot, event.pos)
+                request.seen.pop(slot, None)
             request.held[slot] = request.held.get(slot, 0) + 1
             request.taken[slot] = self.fold.st.gen[slot]
             request.released.pop(slot, None)

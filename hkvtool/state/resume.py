@@ -146,10 +146,13 @@ def block_fault(
         return Fault(never_written(group), slot, span, why, waiting=True)
     if group.form == "recurrent":
         return _state_fault(fold, slot, c, span)
-    if not covers(st, c, gen, *span):
+    if not covers(st, c, gen, span[0], span[1], unit):
         return _short(fold, group, slot, c, span)
     if st.epoch[c] != st.h[a.EPOCH] and st.owner[slot] != reader:
         return Fault("HKV105", slot, span, "it was computed with older weights")
+    if st.pgen[c] == gen and st.pver[c] == a.VOIDED and hashed(fold, group, slot):
+        why = "tokens that its hash stands for were rejected since it was published"
+        return Fault("HKV105", slot, span, why)
     if st.pgen[c] == gen and st.pver[c] >= 0 and st.pver[c] != st.ver[c]:
         if _rewritten(fold, slot, c):
             return Fault("HKV105", slot, span, "it was rewritten after its hash was published")
@@ -164,7 +167,7 @@ def _rewritten(fold: Fold, slot: int, c: int) -> bool:
     entry = st.first_entry[slot]
     while entry >= 0:
         if st.e_live[entry] == 1 and st.e_gen[entry] == st.gen[slot]:
-            return bool(st.wpos[c] > st.e_pos[entry])
+            return bool(st.cpos[c] > st.e_pos[entry])
         entry = st.e_next_slot[entry]
     return False
 
@@ -185,7 +188,7 @@ def _short(fold: Fold, group: Group, slot: int, c: int, span: Span) -> Fault:
     held = (st.lo[c], st.hi[c])
     elsewhere = held[1] <= span[0] or held[0] >= span[1]
     why = f"it holds tokens {held[0]} to {held[1]}"
-    if group.form in ("swa", "tail"):
+    if group.form == "tail" or (group.form == "swa" and elsewhere):
         return Fault(MISSING_FORM[group.form], slot, span, why, waiting=not elsewhere)
     if elsewhere:
         code = "HKV102" if group.form == "compressed" else MISSING_FORM[group.form]
@@ -269,6 +272,7 @@ def window_faults(
         good = st.cgen[c] == holds.get(slot, st.gen[slot]) and st.cid[c] > 0
         if good and st.vague[c]:
             excused = True
+            continue
         for lo, hi in ((st.lo[c], st.hi[c]), (st.lo2[c], st.hi2[c])):
             if good and hi > lo:
                 held.append((lo, hi, slot))
@@ -331,8 +335,24 @@ def _gap_fault(
         for slot in slots
     )  # fmt: skip
     named = next((s for s in reversed(slots) if s >= 0), -1)
+    if group.form == "swa":
+        for slot in slots:
+            if slot >= 0 and known(fold, slot) and _partly(fold, group, slot, gap):
+                c = fold.component(slot, group)
+                why = f"it holds tokens {st.lo[c]} to {st.hi[c]}"
+                return Fault("HKV101", slot, gap, why, waiting=True)
     why = f"no block brought holds tokens {gap[0]} to {gap[1]}"
     return Fault(code, named, gap, why, waiting)
+
+
+def _partly(fold: Fold, group: Group, slot: int, gap: Span) -> bool:
+    """Whether the block is the one that should hold `gap`, and was written in part."""
+    st = fold.st
+    c = fold.component(slot, group)
+    if st.cgen[c] != st.gen[slot] or st.cid[c] == 0 or st.hi[c] <= st.lo[c]:
+        return False
+    unit = group.block_tokens
+    return bool(st.lo[c] // unit == gap[0] // unit)
 
 
 def index_faults(

@@ -70,7 +70,7 @@ def step(
     elif kind == FREE:
         free(st, base, blk, b0, b1, blk2, c0, c1, pos)
     elif kind == PUBLISH:
-        publish(st, g, base, blk, b0, b1, hsh, h0, h1, t0, t1, pos)
+        publish(st, g, base, blk, b0, b1, hsh, h0, h1, t0, t1, version, pos)
     elif kind == UNPUBLISH:
         table = st.g_table[g] if g >= 0 else -1
         if b1 > b0 and h1 - h0 == b1 - b0:
@@ -99,7 +99,7 @@ def step(
         zero(st, g, base, blk, b0, b1, pos)
     elif kind == ROLLBACK:
         if req >= 0:
-            rollback(st, req, aux)
+            rollback(st, req, aux, pos)
     elif kind == RESET:
         reset(st, pool)
     elif kind == PIN:

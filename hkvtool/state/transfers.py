@@ -137,7 +137,8 @@ def lay_down(st: Any, r: int, c: int, gen: int, pos: int) -> None:
 def end(st: Any, handle: int, ok: int, failed: Any, f0: int, f1: int, base: int, pos: int) -> None:
     """A transfer ends: the destination holds what was captured, unless that block failed.
 
-    `failed[f0:f1]` are the device blocks that did not arrive. A destination that was
+    `failed[f0:f1]` are the device blocks that did not arrive; a failure that names none failed
+    whole. A destination that was
     re-allocated meanwhile keeps its new generation's content: the late bytes are a race.
     """
     if st.t_state[handle] != RUNNING:
@@ -162,7 +163,7 @@ def end(st: Any, handle: int, ok: int, failed: Any, f0: int, f1: int, base: int,
         if st.gen[d] != gen:
             continue
         st.touch[d] = pos
-        good = ok
+        good = 1 if ok == 1 or f1 > f0 else 0
         for j in range(f0, f1):
             if base + failed[j] == s:
                 good = 0
