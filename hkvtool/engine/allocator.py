@@ -7,10 +7,13 @@ from typing import Any, Protocol
 
 from hkvtool.engine.geometry import Preset, Table
 from hkvtool.engine.lookup import Hit, lookup
-from hkvtool.engine.pool import BlockPool, Content, Evicted
+from hkvtool.engine.pool import NO_KEY, BlockPool, Evicted
 from hkvtool.engine.workload import Request
 from hkvtool.model.block_state import CacheBlockState
 from hkvtool.model.forms import Form
+
+Published = list[tuple[int, int, int]]
+"""Blocks of one table that were published: index, block, hash."""
 
 Blocks = dict[int, int]
 """A request's blocks of one table: index (token position // block size) to block id."""
@@ -63,7 +66,7 @@ class HybridAllocator:
         self.preset = preset
         self.emit = emit
         # Block 0 is never handed out: padding rows of a batch may write there.
-        self.gpu = BlockPool("gpu", "gpu", blocks, reserved=1)
+        self.gpu = BlockPool("gpu", "gpu", blocks, reserved=1, places=preset.places)
         self.pools = (self.gpu, *tiers)
         self.table_of: dict[str, Table] = {table.name: table for table in preset.tables}
         self.held: dict[str, dict[str, Blocks]] = {}
@@ -72,7 +75,6 @@ class HybridAllocator:
         """Blocks taken for another form than they held last, to be zeroed before they are read."""
         self._published: dict[str, dict[str, int]] = {}
         self._sources: dict[str, list[tuple[str, int]]] = {}
-        self._partial: dict[str, tuple[str, int, int]] = {}
 
     def lookup(
         self, request: Request, known: int, last: int, pools: Sequence[BlockPool] | None = None
@@ -123,15 +125,10 @@ class HybridAllocator:
 
         `aside`: they do not enter the table yet, for a load that has to arrive first.
         """
-        table = self.table_of[name]
-        size = table.lead.block_tokens
-        blocks, evicted = self.gpu.take(len(indices))
+        size = self.table_of[name].lead.block_tokens
+        blocks, reformed, evicted = self.gpu.take(name, [index * size for index in indices])
         self.evicted(evicted)
-        for index, block in zip(indices, blocks, strict=True):
-            before = self.gpu.content[block]
-            if before is not None and before.table != name:
-                self.reformed.append(block)
-            self.gpu.content[block] = Content(name, index * size, len(table.groups))
+        self.reformed += reformed
         if not aside:
             self.held[req][name].update(zip(indices, blocks, strict=True))
         done = 0
@@ -154,9 +151,7 @@ class HybridAllocator:
         source = self.held[req][name][index]
         self._sources.setdefault(req, []).append((name, source))
         (copy,) = self.take(req, name, [index])
-        content, shared = self.gpu.content[copy], self.gpu.content[source]
-        assert content is not None and shared is not None
-        content.adopt(shared)
+        self.gpu.adopt(source, self.gpu, copy)
         return source, copy
 
     def copied(self, req: str) -> None:
@@ -168,18 +163,16 @@ class HybridAllocator:
         """Tokens [start, end) of a table are written and the step that wrote them is done."""
         size, blocks = self.table_of[name].lead.block_tokens, self.held[req][name]
         for index in range(start // size, -(-end // size)):
-            content = self.gpu.content[blocks[index]]
-            assert content is not None
-            content.filled = min(size, end - content.start)
+            self.gpu.filled[blocks[index]] = min(size, end - index * size)
 
-    def publish(self, request: Request, done: int) -> dict[str, list[tuple[int, int]]]:
-        """Publish what became complete with `done` tokens computed; (index, block) by table.
+    def publish(self, request: Request, done: int) -> dict[str, Published]:
+        """Publish what became complete with `done` tokens computed, by table.
 
         A history publishes each full block, a sparse form only at a checkpoint. Content that is
         published already keeps its first block.
         """
-        out: dict[str, list[tuple[int, int]]] = {}
-        checkpoint = done % self.preset.grain == 0
+        out: dict[str, Published] = {}
+        preset, checkpoint = self.preset, done % self.preset.grain == 0
         for name, blocks in self.held[request.id].items():
             table = self.table_of[name]
             size = table.lead.block_tokens
@@ -189,11 +182,13 @@ class HybridAllocator:
                 indices = range(self._published[request.id][name], done // size)
                 self._published[request.id][name] = done // size
             if indices:
-                self._promote(request.id, name, indices)
+                if preset.partial:
+                    self._promote(name, [blocks[index] for index in indices])
                 new = [
-                    (i, blocks[i]) for i in indices
-                    if self.gpu.publish(name, request.key((i + 1) * size), blocks[i])
-                ]  # fmt: skip
+                    (index, blocks[index], key)
+                    for index, key in zip(indices, request.keys(indices, size), strict=True)
+                    if self.gpu.publish(name, key, blocks[index])
+                ]
                 if new:
                     self.announce(request, self.gpu, name, new)
                     out[name] = new
@@ -209,37 +204,30 @@ class HybridAllocator:
         key = request.key(request.prompt)
         if block is None or request.prompt % size == 0:
             return
-        if self.gpu.publish(name, key, block):
-            self._partial[request.id] = (name, index, key)
+        if self.gpu.publish(name, key, block, partial=True):
             self.emit(
                 "publish", req=request.id, group=name, blocks=[block], hashes=[key],
                 tokens=[index * size, request.prompt],
             )  # fmt: skip
 
-    def _promote(self, req: str, name: str, indices: Iterable[int]) -> None:
-        """A partial entry gives way to the hash of the full block, so that eviction, which
-        drops a block's hashes, never leaves one behind."""
-        table, index, key = self._partial.get(req, (None, -1, -1))
-        if table != name or index not in indices:
-            return
-        del self._partial[req]
-        block = self.gpu.find(name, key)
-        if block is not None and block == self.held[req][name].get(index):
-            self.gpu.withdraw(name, key)
-            self.emit("unpublish", group=name, hashes=[key], reason="promote")
+    def _promote(self, name: str, blocks: Iterable[int]) -> None:
+        """A partial entry gives way to the hash of the full block, so that one block is never
+        known by two hashes of which eviction could forget one."""
+        for block in blocks:
+            key = self.gpu.promote(block)
+            if key != NO_KEY:
+                self.emit("unpublish", group=name, hashes=[key], reason="promote")
 
-    def announce(
-        self, request: Request, pool: BlockPool, name: str, new: Sequence[tuple[int, int]]
-    ) -> None:
-        """Emit the publication of (index, block) pairs of one table in one pool."""
-        size = self.table_of[name].lead.block_tokens
-        by_index = dict(new)
-        for first, last in runs([index for index, _ in new]):
+    def announce(self, request: Request, pool: BlockPool, name: str, new: Published) -> None:
+        """Emit the publication of blocks of one table in one pool."""
+        size, at = self.table_of[name].lead.block_tokens, 0
+        for first, last in runs([index for index, _, _ in new]):
+            part = new[at : at + last - first]
+            at += last - first
             self.emit(
                 "publish", req=request.id,
                 group=name if pool is self.gpu else f"{name}@{pool.name}",
-                blocks=[by_index[i] for i in range(first, last)],
-                hashes=[request.key((i + 1) * size) for i in range(first, last)],
+                blocks=[block for _, block, _ in part], hashes=[key for _, _, key in part],
                 tokens=[first * size, last * size],
             )  # fmt: skip
 
@@ -273,32 +261,29 @@ class HybridAllocator:
             if blocks:
                 self.drop(req, name, [blocks[index] for index in sorted(blocks, reverse=True)])
         self._published.pop(req, None)
-        self._partial.pop(req, None)
 
     def state(self, block: int, pool: BlockPool | None = None) -> CacheBlockState:
         """What the allocator holds for true of one block, as the public record."""
         pool = pool or self.gpu
-        content = pool.content[block]
-        name = content.table if content else self.preset.tables[0].name
-        table = self.table_of[name]
+        table = self.table_of[pool.table[block] or self.preset.tables[0].name]
         size = table.lead.block_tokens
-        start, filled = (content.start, content.filled) if content else (0, 0)
-        key = next((k for t, k in pool.entries.get(block, ()) if t == name), None)
+        start, filled = pool.start[block], pool.filled[block]
+        key = pool.partial.get(block, pool.key[block])
         resident = pool.medium == "gpu"
         why_not = None if filled == size else "HKV101"
         return CacheBlockState(
             block_id=block,
             form=table.lead.form if resident else Form.ON_DISK,
-            version=content.versions[0] if content else 0,
+            version=pool.versions[0][block],
             recoverable=filled == size,
             last_touch=0,
             pool=pool.name,
-            group=name,
+            group=table.name,
             generation=pool.generation[block],
             ref_count=pool.refs[block],
             tokens=(start, start + size),
             written=filled,
-            published=None if key is None else str(key),
+            published=None if key == NO_KEY else str(key),
             residency="resident" if resident else pool.medium,
             why_not=why_not,
         )

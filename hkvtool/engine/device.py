@@ -8,7 +8,6 @@ from typing import Any
 from hkvtool.engine.allocator import HybridAllocator
 from hkvtool.engine.geometry import Group, Table, Work
 from hkvtool.engine.memory import Memory
-from hkvtool.engine.pool import Content
 from hkvtool.engine.workload import Request
 from hkvtool.model.forms import Form
 
@@ -66,14 +65,12 @@ class Device:
         span = group.span(start, end)
         if not span:
             return
-        place = table.groups.index(group)
         pool, ids = self.allocator.gpu, [blocks[index] for index in span]
+        versions = pool.versions[table.groups.index(group)]
         marks: list[tuple[int, int]] = []
         for block in ids:
-            content = pool.content[block]
-            assert content is not None
-            content.versions[place] += 1
-            marks.append((content.versions[place], pool.generation[block]))
+            versions[block] += 1
+            marks.append((versions[block], pool.generation[block]))
         self.memory.write(group, request, ids, span.start, start, end, marks)
         if group.form is not Form.INDEXER and group.ratio == 1 and group.name not in self.indexed:
             self.emit(
@@ -111,10 +108,10 @@ class Device:
 
     def _served(self, index: Group, block: int) -> int:
         """The version of the history that indexer rows are written for."""
-        content = self.allocator.gpu.content[block]
-        assert isinstance(content, Content)
-        groups = self.allocator.table_of[content.table].groups
-        return content.versions[next(i for i, g in enumerate(groups) if g.name == index.serves)]
+        pool = self.allocator.gpu
+        groups = self.allocator.table_of[str(pool.table[block])].groups
+        place = next(i for i, group in enumerate(groups) if group.name == index.serves)
+        return pool.versions[place][block]
 
     def _use(
         self, step: int, request: Request, group: Group, blocks: dict[int, int], start: int,

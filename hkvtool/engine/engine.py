@@ -53,7 +53,7 @@ class Engine:
         self._stack = ExitStack()
         self._random = random.Random(config.seed)
         lower = [
-            BlockPool(name, name, count)
+            BlockPool(name, name, count, places=config.preset.places)
             for name, count in (("cpu", config.cpu_blocks), ("disk", config.disk_blocks)) if count
         ]  # fmt: skip
         self.allocator = HybridAllocator(config.preset, config.blocks, self.emit, lower)

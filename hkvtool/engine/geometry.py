@@ -196,6 +196,11 @@ class Preset:
         return any(g.sparse or g.form is Form.RECURRENT for g in self.groups)
 
     @cached_property
+    def places(self) -> int:
+        """The most groups that share a table."""
+        return max(len(table.groups) for table in self.tables)
+
+    @cached_property
     def page_rows(self) -> int:
         """Stored entries in the widest block; every table's rows overlay the same page."""
         return max(table.rows for table in self.tables)

@@ -62,14 +62,13 @@ class _TableMatch:
             self._run(limit // self.size)
 
     def _run(self, count: int) -> None:
+        keys = self.request.keys(range(count), self.size)
         index = 0
         for pool in self.pools:
+            known = pool.hashes.get(self.table.name, {})
             blocks: list[int] = []
-            while index < count:
-                block = pool.find(self.table.name, self.request.key((index + 1) * self.size))
-                if block is None:
-                    break
-                blocks.append(block)
+            while index < count and keys[index] in known:
+                blocks.append(known[keys[index]])
                 index += 1
             self.run.append(blocks)
 
@@ -105,9 +104,9 @@ class _TableMatch:
             return [(index, *flat[index]) for index in span]
         for tier in tiers:
             if self._missing(at, tier) is None:
-                find, key = self.pools[tier].find, self.request.key
-                found = [(i, find(self.table.name, key((i + 1) * self.size))) for i in span]
-                return [(index, tier, block) for index, block in found if block is not None]
+                known = self.pools[tier].hashes.get(self.table.name, {})
+                keys = self.request.keys(span, self.size)
+                return [(i, tier, known[key]) for i, key in zip(span, keys, strict=True)]
         return []
 
     def report(self, limit: int, hit: Hit) -> None:
@@ -126,9 +125,7 @@ class _TableMatch:
             near = max(near, at)
             hit.own[name], hit.blocks[name] = at, blocks
             first = -(-at // self.size) - len(blocks)
-            hit.keys[name] = [
-                self.request.key((first + i + 1) * self.size) for i in range(len(blocks))
-            ]
+            hit.keys[name] = self.request.keys(range(first, first + len(blocks)), self.size)
 
 
 def lookup(

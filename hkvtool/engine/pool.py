@@ -1,4 +1,4 @@
-"""One medium's blocks: who holds them, which generation they are in, which hash leads to them."""
+"""One medium's blocks: who holds them, what they hold, which hash leads to them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,7 @@ from collections.abc import Iterable, Sequence
 Evicted = dict[str, list[int]]
 """Blocks that lost their hashes, by table."""
 
-
-class Content:
-    """What the allocator believes a block holds: the form-and-version part of its state.
-
-    `start` is the first token of the block, `filled` how many tokens from there are written and
-    done, `versions` the content version of each group of the table.
-    """
-
-    __slots__ = ("filled", "start", "table", "versions")
-
-    def __init__(self, table: str, start: int, groups: int) -> None:
-        self.table = table
-        self.start = start
-        self.filled = 0
-        self.versions = [0] * groups
-
-    def adopt(self, other: Content) -> None:
-        """Take over what a copy from another medium or block brings along."""
-        self.filled = other.filled
-        self.versions = list(other.versions)
+NO_KEY = -1
 
 
 class BlockPool:
@@ -37,19 +18,30 @@ class BlockPool:
     taken again, so eviction is nothing but taking. Blocks without a hash go to the head and are
     reused first; those with one to the tail, in the order freed: a request frees its last block
     first, so the ends of old prefixes go before their beginnings (vLLM's order).
+
+    What a block holds is kept in columns: the `table` it was taken for (its form), its first
+    token (`start`), how many tokens from there are written and done (`filled`), and the content
+    version of each group of the table (`versions[place][block]`).
     """
 
-    def __init__(self, name: str, medium: str, blocks: int, reserved: int = 0) -> None:
+    def __init__(
+        self, name: str, medium: str, blocks: int, reserved: int = 0, places: int = 1
+    ) -> None:
         self.name = name
         self.medium = medium
         self.blocks = blocks
         self.reserved = reserved
         self.refs = [0] * blocks
         self.generation = [0] * blocks
-        self.content: list[Content | None] = [None] * blocks
+        self.table: list[str | None] = [None] * blocks
+        self.start = [0] * blocks
+        self.filled = [0] * blocks
+        self.versions = [[0] * blocks for _ in range(places)]
         self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(reserved, blocks))
         self.hashes: dict[str, dict[int, int]] = {}
-        self.entries: dict[int, list[tuple[str, int]]] = {}
+        self.key = [NO_KEY] * blocks
+        self.partial: dict[int, int] = {}
+        """Second hashes: of blocks that are published up to a token inside them."""
         self.evictions = 0
 
     @property
@@ -57,20 +49,43 @@ class BlockPool:
         """Blocks that can be taken, cached ones included."""
         return len(self.free)
 
-    def take(self, count: int) -> tuple[list[int], Evicted]:
-        """The next `count` blocks of the free list, each in a new generation; what they evict."""
+    def cached(self, block: int) -> bool:
+        """Whether a hash leads to the block."""
+        return self.key[block] != NO_KEY or block in self.partial
+
+    def take(self, table: str, starts: Sequence[int]) -> tuple[list[int], list[int], Evicted]:
+        """The next blocks of the free list, one for each first token, in a new generation each.
+
+        Returns them, those that held another form before, and what taking them evicted.
+        """
         blocks: list[int] = []
+        reformed: list[int] = []
         evicted: Evicted = {}
-        for _ in range(count):
+        for start in starts:
             block, _ = self.free.popitem(last=False)
+            before = self.table[block]
+            if self.cached(block):
+                assert before is not None
+                self.evictions += 1
+                self.forget(block)
+                evicted.setdefault(before, []).append(block)
+            if before is not None and before != table:
+                reformed.append(block)
             self.generation[block] += 1
             self.refs[block] = 1
+            self.table[block] = table
+            self.start[block] = start
+            self.filled[block] = 0
+            for versions in self.versions:
+                versions[block] = 0
             blocks.append(block)
-            if block in self.entries:
-                self.evictions += 1
-                for table in self.forget(block):
-                    evicted.setdefault(table, []).append(block)
-        return blocks, evicted
+        return blocks, reformed, evicted
+
+    def adopt(self, block: int, other: BlockPool, copy: int) -> None:
+        """Let a copy, maybe on another medium, hold what a block of this pool holds."""
+        other.filled[copy] = self.filled[block]
+        for mine, theirs in zip(self.versions, other.versions, strict=True):
+            theirs[copy] = mine[block]
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more reference on each; a cached free block leaves the free list."""
@@ -86,18 +101,21 @@ class BlockPool:
             self.refs[block] -= 1
             if self.refs[block] == 0:
                 self.free[block] = None
-                if block not in self.entries:
+                if not self.cached(block):
                     self.free.move_to_end(block, last=False)
                     front.append(block)
         return front
 
-    def publish(self, table: str, key: int, block: int) -> bool:
+    def publish(self, table: str, key: int, block: int, *, partial: bool = False) -> bool:
         """Let the hash lead to the block. The first to publish a content keeps it."""
         known = self.hashes.setdefault(table, {})
         if key in known:
             return False
         known[key] = block
-        self.entries.setdefault(block, []).append((table, key))
+        if partial:
+            self.partial[block] = key
+        else:
+            self.key[block] = key
         return True
 
     def find(self, table: str, key: int) -> int | None:
@@ -105,18 +123,19 @@ class BlockPool:
         known = self.hashes.get(table)
         return None if known is None else known.get(key)
 
-    def forget(self, block: int) -> list[str]:
-        """Drop every hash that leads to the block; returns the tables they were of."""
-        entries = self.entries.pop(block, [])
-        for table, key in entries:
-            del self.hashes[table][key]
-        return [table for table, _ in entries]
+    def forget(self, block: int) -> None:
+        """Drop every hash that leads to the block."""
+        table = self.table[block]
+        if table is None:
+            return
+        if self.key[block] != NO_KEY:
+            del self.hashes[table][self.key[block]]
+            self.key[block] = NO_KEY
+        self.promote(block)
 
-    def withdraw(self, table: str, key: int) -> None:
-        """Drop one hash; others that lead to the same block stay."""
-        block = self.hashes[table].pop(key)
-        left = [entry for entry in self.entries[block] if entry != (table, key)]
-        if left:
-            self.entries[block] = left
-        else:
-            del self.entries[block]
+    def promote(self, block: int) -> int:
+        """Drop the hash of a partial block, `NO_KEY` where there was none; returns it."""
+        key = self.partial.pop(block, NO_KEY)
+        if key != NO_KEY:
+            del self.hashes[str(self.table[block])][key]
+        return key

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from hkvtool.engine.allocator import HybridAllocator, runs
+from hkvtool.engine.allocator import HybridAllocator, Published, runs
 from hkvtool.engine.geometry import Group, Table
 from hkvtool.engine.lookup import Hit
 from hkvtool.engine.memory import Memory
-from hkvtool.engine.pool import BlockPool, Content
+from hkvtool.engine.pool import NO_KEY, BlockPool
 from hkvtool.engine.workload import Request
 
 BYTES_PER_SECOND = {"cpu": 25e9, "disk": 5e9}
@@ -75,9 +75,7 @@ class Tiers:
 
     # --- out ---------------------------------------------------------------------------------
 
-    def store(
-        self, request: Request, published: dict[str, list[tuple[int, int]]], done: int
-    ) -> None:
+    def store(self, request: Request, published: dict[str, Published], done: int) -> None:
         """Offload newly published blocks to host memory, all groups of a table together.
 
         Of a window only what a resume at `done` needs: the rest has no use without a history
@@ -91,46 +89,45 @@ class Tiers:
         for name, blocks in published.items():
             table = self.allocator.table_of[name]
             needed = table.lead.span(*table.lead.needs(done))
-            new = [(i, b) for i, b in blocks if i in needed and self._wanted(request, table, i)]
+            new = [(i, b, k) for i, b, k in blocks if i in needed and self._wanted(name, k)]
             if not new or len(new) > cpu.available:
                 continue
             self._number()
-            near, far = [b for _, b in new], self._take_lower(cpu, request, table, new)
+            near, far = [b for _, b, _ in new], self._take_lower(cpu, request, table, new)
             holder = f"store:{self._count}"
             self.allocator.gpu.touch(near)
             self.emit("touch", group=name, blocks=near, owner=holder)
             for group in table.groups:
-                for first, last in runs([i for i, _ in new]):
-                    at = next(k for k, (i, _) in enumerate(new) if i == first)
+                size, at = group.block_tokens, 0
+                for first, last in runs([i for i, _, _ in new]):
                     part = slice(at, at + last - first)
-                    size = group.block_tokens
+                    at += last - first
                     moves.append(Move(
                         f"{holder}.{group.name}.{first}", group, near[part], far[part], cpu,
                         [first * size, last * size],
                     ))  # fmt: skip
-            ends.append(self._stored(request, table, cpu, new, far, holder))
+            ends.append(self._stored(request, name, cpu, new, far, holder))
             self.stored += len(new)
         if moves:
             self._begin(Transfer("stream:store", False, "gpu", moves, lambda: _all(ends)))
 
-    def _wanted(self, request: Request, table: Table, index: int) -> bool:
-        key = request.key((index + 1) * table.lead.block_tokens)
-        if (table.name, key) in self._storing:
+    def _wanted(self, name: str, key: int) -> bool:
+        if (name, key) in self._storing:
             return False
-        return all(pool.find(table.name, key) is None for pool in self.lower.values())
+        return all(pool.find(name, key) is None for pool in self.lower.values())
 
     def _take_lower(
-        self, tier: BlockPool, request: Request, table: Table, new: Sequence[tuple[int, int]]
+        self, tier: BlockPool, request: Request, table: Table, new: Published
     ) -> list[int]:
         """Blocks of a lower tier for copies of these, with what is known of their content."""
         size, name = table.lead.block_tokens, f"{table.name}@{tier.name}"
-        far, evicted = tier.take(len(new))
+        far, _, evicted = tier.take(table.name, [index * size for index, _, _ in new])
         self.allocator.evicted(evicted, f"@{tier.name}")
-        for (index, block), copy in zip(new, far, strict=True):
-            self._adopt(self.allocator.gpu, block, tier, copy)
-            self._storing.add((table.name, request.key((index + 1) * size)))
+        for (_, block, key), copy in zip(new, far, strict=True):
+            self.allocator.gpu.adopt(block, tier, copy)
+            self._storing.add((table.name, key))
         done = 0
-        for first, last in runs([index for index, _ in new]):
+        for first, last in runs([index for index, _, _ in new]):
             part = far[done : done + last - first]
             done += last - first
             self.emit(
@@ -138,27 +135,19 @@ class Tiers:
             )
         return far
 
-    def _adopt(self, here: BlockPool, block: int, there: BlockPool, copy: int) -> None:
-        content = here.content[block]
-        assert content is not None
-        twin = there.content[copy] = Content(content.table, content.start, len(content.versions))
-        twin.adopt(content)
-
     def _stored(
-        self, request: Request, table: Table, tier: BlockPool, new: list[tuple[int, int]],
-        far: list[int], holder: str,
+        self, request: Request, name: str, tier: BlockPool, new: Published, far: list[int],
+        holder: str,
     ) -> Callable[[], None]:  # fmt: skip
         def finish() -> None:
-            name, size = table.name, table.lead.block_tokens
-            told = []
-            for (index, _), copy in zip(new, far, strict=True):
-                key = request.key((index + 1) * size)
+            told: Published = []
+            for (index, _, key), copy in zip(new, far, strict=True):
                 self._storing.discard((name, key))
                 if tier.publish(name, key, copy):
-                    told.append((index, copy))
+                    told.append((index, copy, key))
             self.allocator.announce(request, tier, name, told)
             self._release(tier, name, far[::-1], request.id)
-            near = [block for _, block in new][::-1]
+            near = [block for _, block, _ in new][::-1]
             front = self.allocator.gpu.release(near)
             keys = {"front": front} if front else {}
             self.emit("free", group=name, blocks=near, owner=holder, **keys)
@@ -178,10 +167,10 @@ class Tiers:
         chosen: dict[str, list[tuple[int, int]]] = {}
         count = 0
         for block in islice(cpu.free, _SPILL_AHEAD):
-            for name, key in cpu.entries.get(block, ()):
-                if disk.find(name, key) is None:
-                    chosen.setdefault(name, []).append((block, key))
-                    count += 1
+            name, key = cpu.table[block], cpu.key[block]
+            if name is not None and key != NO_KEY and disk.find(name, key) is None:
+                chosen.setdefault(name, []).append((block, key))
+                count += 1
         if count < _SPILL_BATCH or count > disk.available:
             return
         moves: list[Move] = []
@@ -193,11 +182,11 @@ class Tiers:
             near, keys = [block for block, _ in entries], [key for _, key in entries]
             cpu.touch(near)
             self.emit("touch", group=f"{name}@cpu", blocks=near, owner=holder)
-            far, evicted = disk.take(len(near))
+            far, _, evicted = disk.take(name, [cpu.start[block] for block in near])
             self.allocator.evicted(evicted, "@disk")
             self.emit("alloc", group=f"{name}@disk", blocks=far)
             for block, copy in zip(near, far, strict=True):
-                self._adopt(cpu, block, disk, copy)
+                cpu.adopt(block, disk, copy)
             for group in table.groups:
                 moves.append(Move(f"{holder}.{group.name}", group, near, far, disk))
             ends.append(self._spilled(name, near, far, keys, holder))
@@ -255,7 +244,7 @@ class Tiers:
                 self.emit("touch", req=request.id, group=f"{name}@{pool.name}", blocks=far)
                 near = self.allocator.take(request.id, name, [i for i, _ in entries], aside=True)
                 for block, copy in zip(far, near, strict=True):
-                    self._adopt(pool, block, self.allocator.gpu, copy)
+                    pool.adopt(block, self.allocator.gpu, copy)
                 self._number()
                 size, (first, last) = table.lead.block_tokens, (entries[0][0], entries[-1][0] + 1)
                 for group in table.groups:
@@ -281,12 +270,14 @@ class Tiers:
         def finish() -> None:
             size = self.allocator.table_of[name].lead.block_tokens
             self._release(pool, name, [block for _, block in entries][::-1], request.id)
-            arrived = [(i, b) for (i, _), b in zip(entries, near, strict=True)]
-            self.allocator.held[request.id][name].update(arrived)
+            indices = [index for index, _ in entries]
+            self.allocator.held[request.id][name].update(zip(indices, near, strict=True))
+            keys = request.keys(indices, size)
             new = [
-                (i, b) for i, b in arrived
-                if self.allocator.gpu.publish(name, request.key((i + 1) * size), b)
-            ]  # fmt: skip
+                (index, block, key)
+                for index, block, key in zip(indices, near, keys, strict=True)
+                if self.allocator.gpu.publish(name, key, block)
+            ]
             self.allocator.announce(request, self.allocator.gpu, name, new)
 
         return finish

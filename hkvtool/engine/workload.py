@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -52,6 +52,15 @@ class Request:
     def key(self, end: int) -> int:
         """The content hash of the prefix [0, end). A block that ends at `end` is known by it."""
         return self.content(end - 1) << TOKEN_BITS | end
+
+    def keys(self, indices: Iterable[int], size: int) -> list[int]:
+        """The keys of blocks of `size` tokens by their index, all at once."""
+        nodes, unit, prompt, own = self.nodes, self.unit, self.prompt, self.own
+        ends = [(index + 1) * size for index in indices]
+        return [
+            (nodes[(end - 1) // unit] if end <= prompt else own) << TOKEN_BITS | end
+            for end in ends
+        ]  # fmt: skip
 
     @property
     def total(self) -> int:
