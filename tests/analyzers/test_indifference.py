@@ -25,8 +25,8 @@ TRACES = sorted(Path(str(shipped("rules"))).rglob("*.jsonl"))
 TRACES += sorted(Path(str(shipped("cases"))).rglob("*.jsonl"))
 
 NAMED = frozenset(
-    ("req", "pool", "group", "handle", "event", "owner", "table", "serves", "from")
-    + ("src_group", "dst_group", "graph")
+    {"req", "pool", "group", "handle", "event", "owner", "table", "serves", "from", "graph"}
+    | {"src_group", "dst_group"}
 )
 LISTED = frozenset({"reqs", "owners", "groups"})
 BY_GROUP = frozenset({"hit", "route", "blocks", "hashes"})
