@@ -10,7 +10,7 @@ from hkvtool.engine.geometry import Group, Preset
 from hkvtool.engine.pool import BlockPool
 from hkvtool.model.events import FORMAT
 
-EVIDENCE = ("host", "step", "stream", "layout")
+EVIDENCE = ("host", "step", "stream", "layout", "graph")
 
 
 def declare(

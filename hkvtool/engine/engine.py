@@ -17,6 +17,7 @@ from hkvtool.engine.config import Config
 from hkvtool.engine.declare import declare
 from hkvtool.engine.device import Device
 from hkvtool.engine.geometry import Work
+from hkvtool.engine.graphs import StepTables
 from hkvtool.engine.live import Live
 from hkvtool.engine.memory import Memory
 from hkvtool.engine.pool import BlockPool
@@ -61,6 +62,7 @@ class Engine:
         self.tiers = Tiers(self.allocator, self.memory, config.cap, lambda: self.now)
         self.device = Device(self.allocator, self.memory)
         self.scheduler = Scheduler(config, self.allocator, self.tiers)
+        self.tables = StepTables(self.emit, self.memory, config.running)
         self._in_flight: deque[Step] = deque()
         self._device_free = 0
         self._aborts: list[tuple[int, int, Live]] = []
@@ -141,15 +143,23 @@ class Engine:
         number = self.steps
         self.steps += 1
         tokens = sum(work.end + work.draft - work.start for _, work in works)
+        table = self.config.preset.tables[-1].name
+        self.tables.fill(number, [self._first(live, table) for live, _ in works])
         self.emit("dispatch", step=number, reqs=[live.request.id for live, _ in works])
+        self.tables.read(number, len(works))
         copies, self.scheduler.copies = self.scheduler.copies, []
         self.device.prepare(number, copies)
+        if all(work.decode for _, work in works):
+            self.tables.launch(number, len(works), moving=self.tiers.next_end is not None)
         for live, work in works:
             self.device.run(number, live.request, work)
         start = max(self.now, self._device_free)
         self._device_free = start + self.config.step_ns + tokens * self.config.token_ns
         entries = [(live, live.epoch, work) for live, work in works]
         self._in_flight.append(Step(number, entries, self._device_free))
+
+    def _first(self, live: Live, table: str) -> int:
+        return next(iter(self.allocator.held[live.request.id][table].values()), 0)
 
     def _retire(self, step: Step) -> None:
         self.now = max(self.now, step.end)
