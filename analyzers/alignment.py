@@ -31,6 +31,14 @@ class Alignment(Silent):
             group = self.ctx.fold.group(event["group"])
             if group is not None and "align" in event["expects"]:
                 self._misaligned(group, event["expects"]["align"], [group.pos, event.pos])
+        elif event.ev == "rebase" and "layout" in event:
+            for group in self.ctx.fold.declared.groups.values():
+                if event.get("group") in (None, group.name):
+                    if event.get("pool") in (None, group.pool.name):
+                        self.misaligned.discard(group.name)
+                        self._misaligned(group, None, [group.pos, event.pos])
+                        self._region(group)
+                        self._straddles(group)
         elif event.ev in ("store_begin", "load_begin"):
             self._bounds(event)
 
@@ -130,8 +138,8 @@ class Alignment(Silent):
         if not places or size % len(places) or size // len(places) <= page:
             return
         each = size // len(places)
-        layers = self.layers.get(group.name, 1)
-        if isinstance(layers, int) and layers > 1 and each == page * layers:
+        if each % page == 0:
+            # So many layers of the block, each in a region of its own.
             return
         stride = group.layout.get("stride_bytes", page)
         over = [b for b in places if group.layout.get("offset", 0) + b * stride + each > region]

@@ -14,6 +14,7 @@ from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
 from hkvtool.model.rules import RULES
+from hkvtool.state.blocks import generation
 from hkvtool.state.declarations import Group
 from hkvtool.state.fold import Fold
 from hkvtool.state.order import Order
@@ -189,6 +190,11 @@ class Context:
         if pool is None:
             return []
         return [self.fold.slot(pool, b) for b in event.get(key) or ()]
+
+    def meant(self, slot: int, step: int | None) -> int:
+        """The generation of a block that an access of a step means."""
+        number = MISSING if step is None else step
+        return int(generation(self.fold.st, slot, number))
 
     def groups_of(self, engine: str | None) -> list[Group]:
         """Groups of one engine (all, where pools name none)."""

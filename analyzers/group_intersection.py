@@ -13,7 +13,7 @@ from hkvtool.analyzers.reading import (
     route_of,
     settle,
 )
-from hkvtool.analyzers.routing import form_faults, residency_faults
+from hkvtool.analyzers.routing import form_faults, part_is_in, residency_faults
 from hkvtool.analyzers.toctou import changed_faults
 from hkvtool.analyzers.refcounts import right_faults
 from hkvtool.analyzers.whole_block import content_faults
@@ -63,6 +63,10 @@ class GroupIntersection(Silent):
             self._source_gone(event)
         elif event.ev == "resume":
             self._resume(event)
+        elif event.ev in ("lookup", "preempt", "abort", "finish"):
+            # What was resumed is given up or over; whatever follows is checked anew.
+            for key in [k for k in self.pending if k[0] == event.req]:
+                del self.pending[key]
         elif event.ev in ("use", "write", "seal", "index") and not event.get("pad"):
             self._due(event)
             if event.ev == "use":
@@ -326,6 +330,11 @@ class GroupIntersection(Silent):
             return
         reader = reader_number(self.ctx, request)
         faults = self._group_faults(resume, request, group, blocks, reader, route)
+        part = event.get("part")
+        faults = [
+            f for f in faults
+            if f.code != "HKV305" or f.slot < 0 or not part_is_in(self.ctx, f.slot, part)
+        ]  # fmt: skip
         if over:
             faults = [f for f in faults if f.code not in ("HKV103", "HKV305")]
         if self._brings(request, group, route):
@@ -387,9 +396,13 @@ class GroupIntersection(Silent):
         if group is None or event.get("pad"):
             return
         read = read_of_use(self.ctx, event, group)
+        part = event.get("part")
         faults = form_faults(self.ctx, read)
         faults += residency_faults(self.ctx, read)
-        faults += content_faults(self.ctx, read)
+        faults += [
+            f for f in content_faults(self.ctx, read)
+            if f.code != "HKV305" or f.slot < 0 or not part_is_in(self.ctx, f.slot, part)
+        ]  # fmt: skip
         faults += self._index_in_use(read)
         faults += changed_faults(self.ctx, read)
         faults += right_faults(self.ctx, read)
@@ -450,12 +463,21 @@ class GroupIntersection(Silent):
         request = self.ctx.request(event)
         if tail is None or tokens is None or request is None:
             return
-        slots = request.table(tail.table_id)
+        slots = list(request.table(tail.table_id))
+        named = self.ctx.slots(event)
+        group = self.ctx.fold.group(event["group"])
+        gens = [self.ctx.meant(s, event.step) for s in slots]
+        shared = group is not None and group.table_id == tail.table_id
+        late = gens != [self.ctx.fold.st.gen[s] for s in slots]
+        if late or (shared and set(named) - set(slots)):
+            # The step was handed out with tables that the request no longer has.
+            if not shared:
+                return
+            slots, gens = named, [self.ctx.meant(s, event.step) for s in named]
         if not slots:
             return
         faults = window_faults(self.ctx.fold, tail, slots, [tuple(tokens)],
-                               reader_number(self.ctx, request))  # fmt: skip
-        named = self.ctx.slots(event)
+                               reader_number(self.ctx, request), gens)  # fmt: skip
         for fault in faults[:1]:
             self.ctx.report(
                 "HKV302",

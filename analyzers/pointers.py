@@ -187,12 +187,8 @@ class Pointers(Silent):
         """Why the write is no private one, or None."""
         st = self.ctx.fold.st
         c = self.ctx.fold.component(slot, group)
-        request = self.ctx.requests.by_name.get(writer) if writer is not None else None
-        if request is not None:
-            dispatched = self.ctx.dispatched.get(event.step or -1, event.pos)
-            held = request.generation(slot, dispatched)
-            if held is not None and held != st.gen[slot]:
-                return None
+        if self.ctx.meant(slot, event.step) != st.gen[slot]:
+            return None
         owner = st.owner[slot]
         own = owner >= 0 and str(self.ctx.fold.names.name("req", owner)) == writer
         published = st.pgen[c] == st.gen[slot] and st.live[slot] > 0

@@ -99,52 +99,55 @@ class Races(Silent):
         pool, stamp = access.pool, ctx.stamp
         if pool is None or stamp is None or len(access.places) != len(access.blocks):
             return
-        request = ctx.request(event)
         step = event.step
-        dispatched = ctx.dispatched.get(step, event.pos) if step is not None else event.pos
         for i, (index, block) in enumerate(zip(access.places, access.blocks, strict=True)):
             if block in pool.reserved or index in pool.reserved:
                 continue
             slot = ctx.fold.slot(pool, block)
             if slot < 0:
                 continue
-            gen = ctx.fold.st.gen[slot]
-            if request is not None:
-                held = request.generation(slot, dispatched)
-                gen = gen if held is None else held
+            gen = ctx.meant(slot, step)
             touch = Touch(access, access.slots(i), stamp, event, slot, gen)
             place = (pool.id, index)
-            for earlier in self.places.get(place, ()):
-                self._pair(earlier, touch, found)
+            lanes: set[int] = set()
+            for earlier in reversed(self.places.get(place, ())):
+                # An edge from a lane's last access orders all before it: that pair is the one.
+                lane = earlier.stamp.lane
+                if earlier.access.span is Span.LANE and lane in lanes:
+                    continue
+                if self._pair(earlier, touch, found) and earlier.access.span is Span.LANE:
+                    lanes.add(lane)
             touches.append((place, touch))
             if gen == ctx.fold.st.gen[slot]:
                 self.hazards.pop(slot, None)
 
-    def _pair(self, first: Touch, second: Touch, found: dict[tuple[str, int], Clash]) -> None:
+    def _pair(self, first: Touch, second: Touch, found: dict[tuple[str, int], Clash]) -> bool:
+        """Whether two accesses race; if so the clash is put with its like."""
         if not (first.access.write or second.access.write) or first.event is second.event:
-            return
+            return False
         st = self.ctx.fold.st
         if st.known[second.slot] == a.UNKNOWN or st.unsure[second.slot]:
-            return
+            return False
         if not first.overlaps(second) or self.ctx.order.before(first.stamp, second.stamp):
-            return
+            return False
         code = self._code(first, second)
         if code == "HKV103" and second.event.ev == "use":
             if graph_of(self.ctx, second.event) is not None and first.access.span is Span.TRANSFER:
                 code = "HKV803"
             elif self.ctx.fold.st.loads[second.slot] > 0:
                 # Seen to be under way: the read itself is judged, as not yet there.
-                return
+                return False
         if code is None or not self.ctx.evaluable(code):
             if code is not None:
                 self.ctx.suppressed.add(code)
-            return
+            return False
         clash = found.get((code, first.event.pos))
         if clash is None:
             clash = found[code, first.event.pos] = Clash(code, first, second, [])
         for slot in (second.slot, first.slot):
             if slot not in clash.slots:
                 clash.slots.append(slot)
+        return True
 
     @staticmethod
     def _code(first: Touch, second: Touch) -> str | None:

@@ -101,8 +101,8 @@ def read_of_use(ctx: Context, event: Event, group: Group) -> Read:
     dispatched = ctx.dispatched.get(step, event.pos) if step is not None else event.pos
     gens = []
     for slot in slots:
-        held = request.generation(slot, dispatched) if request and slot >= 0 else None
-        gens.append(-1 if held is None else held)
+        held = request is not None and slot >= 0 and request.held_at(slot, dispatched)
+        gens.append(ctx.meant(slot, step) if held else -1)
     resume = request.resume if request else None
     route = at = None
     if resume is not None:
@@ -112,11 +112,15 @@ def read_of_use(ctx: Context, event: Event, group: Group) -> Read:
 
 
 def route_of(ctx: Context, resume: Event, group: Group) -> str | None:
-    """The recovery route that a resume states for a group, by any of its names."""
+    """The recovery route that a resume states for a group; where it names neither the group's
+    blocks nor its route, what it states for another group of the same table."""
     routes = resume.get("route") or {}
-    for name, route in routes.items():
-        if ctx.fold.group(name) is group:
-            return str(route)
+    if group.name in routes or group.name in (resume.get("blocks") or {}):
+        route = routes.get(group.name)
+        return None if route is None else str(route)
+    for mate in ctx.fold.declared.mates(group):
+        if mate.name in routes:
+            return str(routes[mate.name])
     return None
 
 

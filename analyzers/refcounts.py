@@ -91,7 +91,10 @@ class Refcounts(Silent):
             return
         st = self.ctx.fold.st
         slots = self.ctx.fold.slots_of(pool)
-        held = [s for b, s in slots.items() if st.refs[s] > 0 and b not in pool.reserved]
+        held = [
+            s for b, s in slots.items()
+            if st.refs[s] > 0 and st.known[s] != a.UNKNOWN and b not in pool.reserved
+        ]  # fmt: skip
         most = pool.blocks - len(pool.reserved) - len(held)
         if free > most:
             self.ctx.report(

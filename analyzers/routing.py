@@ -42,12 +42,15 @@ def form_faults(ctx: Context, read: Read) -> list[Fault]:
         if slot < 0 or ctx.fold.block_of[slot] in read.group.pool.reserved:
             continue
         tokens = span or (0, 0)
+        if ctx.meant(slot, read.event.step) != st.gen[slot]:
+            continue
         if foreign(ctx.fold, read.group, slot):
             owner = next(g for g in groups.values() if g.table_id == st.table[slot])
             why = f"it was allocated for group {owner.name} (form {owner.form})"
             faults.append(Fault("HKV601", slot, tokens, why))
             continue
-        dirt = st.dirt[slot]
+        # Leftovers lie in places, and a moved block's place held another block before.
+        dirt = -1 if read.group.pool.map else st.dirt[slot]
         if dirt >= 0 and known(ctx.fold, slot) and not same_rows(groups[dirt], read.group):
             if st.table[slot] == read.group.table_id:
                 why = (
@@ -67,7 +70,7 @@ def residency_faults(ctx: Context, read: Read) -> list[Fault]:
         if slot < 0 or not known(ctx.fold, slot):
             continue
         tokens = span or (0, 0)
-        if st.loads[slot] > 0:
+        if st.loads[slot] > 0 and ctx.meant(slot, read.event.step) == st.gen[slot]:
             if part_is_in(ctx, slot, read.event.get("part")):
                 continue
             if launched:

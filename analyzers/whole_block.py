@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hkvtool.analyzers.context import Context, Silent
+from hkvtool.analyzers.context import MAX_EVENTS, Context, Silent
 from hkvtool.analyzers.reading import Read, brought, reader_number, settle, shown
 from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
 from hkvtool.model.rules import Severity
 from hkvtool.state.declarations import Group
@@ -48,7 +49,8 @@ def content_faults(ctx: Context, read: Read) -> list[Fault]:
             continue
         span = read.spans[i]
         if span is None:
-            span = _whole_or_written(ctx, group, slot, whole=i < last)
+            gen = read.gens[i] if read.gens[i] >= 0 else ctx.fold.st.gen[slot]
+            span = _whole_or_written(ctx, group, slot, gen, whole=i < last)
         elif span[0] >= span[1]:
             continue
         fault = block_fault(ctx.fold, group, slot, span, reader, read.gens[i])
@@ -72,7 +74,9 @@ def _real(ctx: Context, read: Read) -> list[int]:
     return [-1 if s >= 0 and ctx.fold.block_of[s] in reserved else s for s in read.slots]
 
 
-def _whole_or_written(ctx: Context, group: Group, slot: int, *, whole: bool) -> tuple[int, int]:
+def _whole_or_written(
+    ctx: Context, group: Group, slot: int, gen: int, *, whole: bool
+) -> tuple[int, int]:
     """Tokens read where the event does not say: all that is written, but of full history every
     block before the last is read whole. A block with nothing written is read from its start."""
     st = ctx.fold.st
@@ -81,7 +85,7 @@ def _whole_or_written(ctx: Context, group: Group, slot: int, *, whole: bool) -> 
         return (st.hi[c] - 1, st.hi[c])
     low, high = st.lo[c], st.hi[c]
     unit = group.block_tokens
-    if st.cgen[c] != st.gen[slot] or high <= low:
+    if st.cgen[c] != gen or high <= low:
         low = st.start[slot] if st.start[slot] != MISSING else 0
         return (low, low + 1)
     if whole and group.form == "compressed":
@@ -96,6 +100,7 @@ class WholeBlock(Silent):
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
+        self.ahead: dict[str, Finding] = {}
         self.keys: dict[tuple[str, str], tuple[Event, int]] = {}
         self.block_keys: dict[int, tuple[Event, int]] = {}
         self.early_stores: dict[int, tuple[Event, int, Fault]] = {}
@@ -451,16 +456,26 @@ class WholeBlock(Silent):
                     if known(self.ctx.fold, slot) and self._promised(group, slot):
                         early.append(slot)
                 entry = st.e_next_hash[entry]
-        if early:
-            self.ctx.report(
-                "HKV103",
-                f"a KV event announces blocks of group {group.name} that are not written yet",
-                [event.pos],
-                slots=early,
-                group=group,
-                use=event.pos,
-                severity=Severity.WARNING,
-            )
+        if not early:
+            return
+        held = self.ahead.get(group.name)
+        if held is not None:
+            # The engine's habit, not one fault after the other: told once a group.
+            if len(held.events) < MAX_EVENTS:
+                held.events.append(event.pos)
+            return
+        found = self.ctx.report(
+            "HKV103",
+            f"KV events announce blocks of group {group.name} that are not written yet",
+            [event.pos],
+            group=group,
+            use=event.pos,
+            severity=Severity.WARNING,
+            blocks=[self.ctx.fold.block_of[s] for s in early],
+            pool=group.pool.name,
+        )
+        if found is not None:
+            self.ahead[group.name] = found
 
 
 def _inputs(key: Sequence[str | int], tokens: bool) -> frozenset[str]:

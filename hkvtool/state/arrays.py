@@ -29,6 +29,9 @@ HEADER = 8
 IDLE, RUNNING, ENDED = 0, 1, 2
 """Values of `t_state`."""
 
+STEPS = 1024
+"""Steps whose dispatch is remembered: two integers each in `steps`, number and position."""
+
 RECORD = 14
 """Arena integers a block of a transfer: slot, generation, peer slot, peer generation, then the
 content that was captured where it is read (see `content` in transitions)."""
@@ -37,11 +40,12 @@ content that was captured where it is read (see `content` in transitions)."""
 class Arrays(NamedTuple):
     """Arrays by what indexes them.
 
-    A *slot* is one block of one pool. A *component* is one group's share of a slot:
+    `steps` remembers where the last `STEPS` steps were dispatched. A *slot* is one block of one pool. A *component* is one group's share of a slot:
     ``slot * h[COMPONENTS] + g_comp[group]``. An *entry* is one live or dead hash.
     """
 
     h: Any
+    steps: Any
     # slots
     gen: Any
     refs: Any
@@ -50,6 +54,7 @@ class Arrays(NamedTuple):
     owner: Any
     touch: Any
     alloc_pos: Any
+    last_alloc: Any
     free_pos: Any
     start: Any
     table: Any
@@ -126,7 +131,7 @@ class Extent(NamedTuple):
     empty: int
 
 
-_SLOT = {"touch": -1, "alloc_pos": -1, "free_pos": -1, "owner": NO_NAME, "start": MISSING,
+_SLOT = {"touch": -1, "alloc_pos": -1, "last_alloc": -1, "free_pos": -1, "owner": NO_NAME, "start": MISSING,
          "table": -1, "first_entry": -1, "free_prev": -1, "free_next": -1, "own_prev": -1,
          "own_next": -1, "by": -1, "dirt": -1}  # fmt: skip
 _COMPONENT = {"kver": MISSING, "cgen": -1, "origin": NO_NAME, "wpos": -1, "cpos": -1, "pver": -1, "pgen": -1,
@@ -141,6 +146,8 @@ def _extents() -> dict[str, Extent]:
     for i, name in enumerate(fields):
         if name == "h":
             out[name] = Extent("header", 0)
+        elif name == "steps":
+            out[name] = Extent("steps", -1)
         elif i < first_component:
             out[name] = Extent("slot", _SLOT.get(name, 0))
         elif i < first_pool:

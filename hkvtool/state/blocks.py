@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.model.rows import MISSING
-from hkvtool.state.arrays import ALLOCATED, TABLES, UNKNOWN
+from hkvtool.state.arrays import ALLOCATED, STEPS, TABLES, UNKNOWN
 
 
 def unlink_free(st: Any, s: int) -> None:
@@ -57,6 +57,32 @@ def prepend_free(st: Any, s: int) -> None:
     st.free_head[p] = s
 
 
+def dispatch(st: Any, number: int, pos: int) -> None:
+    """A step is handed out: what it names, it names as it stands here."""
+    i = 2 * (number % STEPS)
+    st.steps[i] = number
+    st.steps[i + 1] = pos
+
+
+def dispatched(st: Any, number: int) -> Any:
+    """Where a step was dispatched, or `MISSING`."""
+    if number == MISSING:
+        return MISSING
+    i = 2 * (number % STEPS)
+    return st.steps[i + 1] if st.steps[i] == number else MISSING
+
+
+def generation(st: Any, s: int, number: int) -> Any:
+    """The generation of a slot that an access of step `number` means: the one that was current
+    when the step was dispatched. Engines free and re-issue blocks while a step is in flight."""
+    at = dispatched(st, number)
+    if at == MISSING or st.alloc_pos[s] <= at:
+        return st.gen[s]
+    if st.last_alloc[s] <= at:
+        return st.gen[s] - 1
+    return st.gen[s] - 2
+
+
 def set_owner(st: Any, s: int, req: int) -> None:
     """Chain a slot to the request that now owns it, and off the one that did."""
     before, after, last = st.own_prev[s], st.own_next[s], st.owner[s]
@@ -99,6 +125,7 @@ def alloc(
         st.known[s] = ALLOCATED
         st.unsure[s] = 0
         st.loads[s] = 0
+        st.last_alloc[s] = st.alloc_pos[s]
         st.alloc_pos[s] = pos
         st.free_pos[s] = -1
         st.touch[s] = pos

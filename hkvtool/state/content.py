@@ -21,6 +21,7 @@ from hkvtool.state.arrays import (
     VAGUE,
     VOIDED,
 )
+from hkvtool.state.blocks import generation
 
 
 def fresh(st: Any) -> Any:
@@ -132,13 +133,18 @@ def mark_bytes(st: Any, s: int, g: int, whole: bool) -> None:
 
 
 def write_slot(
-    st: Any, s: int, g: int, a: int, b: int, version: int, kver: int, req: int, pos: int
+    st: Any, s: int, g: int, a: int, b: int, version: int, kver: int, req: int, step: int, pos: int
 ) -> None:
     """Content of tokens [a, b) of group `g` is written into a slot."""
     c = s * st.h[COMPONENTS] + st.g_comp[g]
     unit = st.g_tokens[g]
     form = st.g_form[g]
-    gen = st.gen[s]
+    gen = generation(st, s, step)
+    if st.cgen[c] > gen:
+        # A step of an earlier generation writes over what a later one holds.
+        void(st, c)
+        st.cpos[c] = pos
+        return
     if st.cgen[c] != gen:
         void(st, c)
         st.ver[c] = 0
@@ -164,17 +170,18 @@ def write_slot(
     st.epoch[c] = st.h[EPOCH]
     st.wpos[c] = pos
     mark_bytes(st, s, g, form == RECURRENT or st.hi[c] - st.lo[c] >= unit)
-    if st.table[s] < 0:
-        st.table[s] = st.g_table[g]
-    if form not in (RECURRENT, TAIL):
-        st.start[s] = a - a % unit
-    settle_published(st, c, s, form)
+    if gen == st.gen[s]:
+        if st.table[s] < 0:
+            st.table[s] = st.g_table[g]
+        if form not in (RECURRENT, TAIL):
+            st.start[s] = a - a % unit
+        settle_published(st, c, s, form)
     st.touch[s] = pos
 
 
 def write(
     st: Any, g: int, base: int, blk: Any, b0: int, b1: int, t0: int, t1: int,
-    version: int, kver: int, req: int, pos: int,
+    version: int, kver: int, req: int, step: int, pos: int,
 ) -> None:  # fmt: skip
     """Spread tokens [t0, t1) over blocks in token order; a list too short for them is a ring."""
     unit = st.g_tokens[g]
@@ -194,7 +201,7 @@ def write(
             continue
         a = max(first + i * unit, t0)
         b = min(first + (i + 1) * unit, t1)
-        write_slot(st, s, g, a, b, version, kver, req, pos)
+        write_slot(st, s, g, a, b, version, kver, req, step, pos)
 
 
 def cut(st: Any, c: int, to: int, pos: int) -> None:
@@ -252,7 +259,7 @@ def copy_content(st: Any, src: int, dst: int, gen: int, pos: int) -> None:
 
 def copy(
     st: Any, g: int, g2: int, base: int, base2: int, blk: Any, b0: int, b1: int,
-    blk2: Any, c0: int, c1: int, pos: int,
+    blk2: Any, c0: int, c1: int, step: int, pos: int,
 ) -> None:  # fmt: skip
     """Blocks copied whole, pair by pair. Without a group every component comes along."""
     width = st.h[COMPONENTS]
@@ -261,18 +268,19 @@ def copy(
         s, d = base + blk[b0 + i], base2 + blk2[c0 + i]
         if s < 0 or d < 0:
             continue
+        gen = generation(st, d, step)
         for k in range(width):
             if g >= 0 and k != st.g_comp[g]:
                 continue
             src = s * width + k
             dst = d * width + (st.g_comp[to] if to >= 0 else k)
-            if st.cgen[src] == st.gen[s] and st.cid[src] > 0:
-                copy_content(st, src, dst, st.gen[d], pos)
+            if st.cgen[src] == generation(st, s, step) and st.cid[src] > 0:
+                copy_content(st, src, dst, gen, pos)
             elif st.known[s] == UNKNOWN:
                 # Nothing is known of the source, so nothing is claimed of the copy.
                 void(st, dst)
                 st.cid[dst] = fresh(st)
-                st.cgen[dst] = st.gen[d]
+                st.cgen[dst] = gen
                 st.vague[dst] = VAGUE
                 st.epoch[dst] = st.h[EPOCH]
             else:

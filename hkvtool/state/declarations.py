@@ -136,6 +136,19 @@ class Declarations:
         self.groups[name] = group
         return group
 
+    def rebase(self, event: Event) -> list[Group]:
+        """Give the groups that a `rebase` names their new layout; returns those it names."""
+        layout = event.get("layout")
+        named = [
+            g for g in self.groups.values()
+            if (str(event["group"]) == g.name if "group" in event
+                else "pool" not in event or str(event["pool"]) == g.pool.name)
+        ]  # fmt: skip
+        for group in named:
+            if layout is not None:
+                group.layout = {**group.layout, **layout}
+        return named
+
     def mates(self, group: Group) -> list[Group]:
         """The groups that share a group's block table, itself included."""
         return [

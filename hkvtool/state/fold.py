@@ -26,7 +26,7 @@ NO_SLOT = -(1 << 40)
 
 _FOLDED = frozenset(
     "alloc touch free publish unpublish slide reset pin unpin write seal index zero copy rollback "
-    "use store_begin load_begin store_end load_end preempt abort finish".split()
+    "dispatch use store_begin load_begin store_end load_end preempt abort finish".split()
 )
 _WITH_GROUP = frozenset(
     "publish write seal index use store_begin load_begin slide fingerprint select".split()
@@ -61,6 +61,7 @@ class Fold:
         self.st = a.Arrays(*([] for _ in a.Arrays._fields))
         self.st.h.extend([0] * a.HEADER)
         self.st.h[a.COMPONENTS] = 1
+        self._extend("steps", 2 * a.STEPS)
         self.transfers: dict[str, Transfer] = {}
         self.pos = 0
         self.block_of: list[int] = []
@@ -74,6 +75,7 @@ class Fold:
             "limits": self._declare_limits,
             "state": self._state,
             "remap": self._remap,
+            "rebase": self._rebase,
             "weights": self._weights,
             "dropped": self._dropped,
         }
@@ -234,6 +236,10 @@ class Fold:
         self.st.h[a.MAPPED] = 1
         return None
 
+    def _rebase(self, event: Event) -> Problem | None:
+        self.declared.rebase(event)
+        return None
+
     def _weights(self, event: Event) -> Problem | None:
         self.st.h[a.EPOCH] += 1
         return None
@@ -392,7 +398,7 @@ class Fold:
         if req < 0 and "owner" in data:
             req = self._req(data["owner"])
         step(
-            self.st, EVENTS[kind].code, event.pos, req, group.id if group else NO_NAME, g2,
+            self.st, EVENTS[kind].code, event.pos, data.get("step", MISSING), req, group.id if group else NO_NAME, g2,
             pool.id if pool and "pool" in data else NO_NAME, far.id if far else NO_NAME, handle,
             t0, t1, data.get("version", MISSING), data.get("kv_version", MISSING), aux, flags,
             0, 0, slots, 0, len(slots), slots2, 0, len(slots2), hashed, 0, len(hashed),

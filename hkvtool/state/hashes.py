@@ -52,8 +52,12 @@ def publish(
         end = MISSING
         if first != MISSING:
             end = min(first + (i + 1) * unit, t1)
-        elif st.start[s] != MISSING:
-            end = st.start[s] + unit
+        else:
+            c = s * width + st.g_comp[g]
+            if st.cgen[c] == st.gen[s] and st.hi[c] > st.lo[c] and st.vague[c] == 0:
+                end = st.lo[c] - st.lo[c] % unit + unit
+            elif st.start[s] != MISSING:
+                end = st.start[s] + unit
         if st.table[s] < 0:
             st.table[s] = table
         publish_one(st, s, table, hsh[h0 + i], end, pos)

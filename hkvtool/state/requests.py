@@ -28,7 +28,6 @@ class Request:
     name: str
     first: int
     held: dict[int, int] = field(default_factory=dict)
-    taken: dict[int, int] = field(default_factory=dict)
     released: dict[int, int] = field(default_factory=dict)
     tables: dict[int, list[int]] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
@@ -38,12 +37,10 @@ class Request:
     ended: int | None = None
     is_request: bool = False
 
-    def generation(self, slot: int, dispatched: int) -> int | None:
-        """The generation of a block that the request held when its step was dispatched (`pos`),
-        or None where it did not hold it then. What it let go of later does not matter."""
-        if slot in self.held or self.released.get(slot, -1) > dispatched:
-            return self.taken.get(slot)
-        return None
+    def held_at(self, slot: int, dispatched: int) -> bool:
+        """Whether the request held a block when its step was dispatched (`pos`). What it let go
+        of later does not matter."""
+        return slot in self.held or self.released.get(slot, -1) > dispatched
 
     def table(self, number: int) -> list[int]:
         """Slots of one of its block tables, in token order."""
@@ -97,6 +94,9 @@ class Requests:
             request.ended = None
             if "engine" in event:
                 request.engine = str(event["engine"])
+        elif ev == "preempt":
+            request.resume = None
+            request.seen = {}
         elif ev in _ENDS:
             request.ended = event.pos
 
@@ -137,7 +137,6 @@ class Requests:
                     mine.released.setdefault(slot, event.pos)
                 request.seen.pop(slot, None)
             request.held[slot] = request.held.get(slot, 0) + 1
-            request.taken[slot] = self.fold.st.gen[slot]
             request.released.pop(slot, None)
             who = self.holders.setdefault(slot, {})
             who[request.name] = who.get(request.name, 0) + 1

@@ -129,11 +129,11 @@ def block_fault(
         if st.pgen[c] == st.gen[slot] and st.pub_hi[c] != MISSING:
             start = (st.pub_hi[c] - 1) // unit * unit
             span = (start, st.pub_hi[c])
-    if foreign(fold, group, slot):
+    latest = gen == st.gen[slot]
+    if latest and foreign(fold, group, slot):
         return Fault("HKV601", slot, span, "it belongs to the block table of another group")
     if not known(fold, slot):
         return None
-    latest = gen == st.gen[slot]
     if latest and st.loads[slot] > 0:
         return Fault("HKV305", slot, span, "its load has not ended", waiting=True)
     if latest and st.owner[slot] != reader and stale_hash(fold, group, slot):
@@ -294,6 +294,8 @@ def window_faults(
                 faults.append(problem)
                 touched.add(slot)
     for slot in slots:
+        if holds.get(slot, st.gen[slot] if slot >= 0 else 0) != st.gen[slot] and slot >= 0:
+            continue
         if slot >= 0 and slot not in touched and foreign(fold, group, slot):
             faults.append(Fault("HKV601", slot, (0, 0), "it belongs to another block table"))
     return faults

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.model.rows import FAILED, MISSING, PAD
-from hkvtool.state.blocks import alloc, forget_request, free, pin, touch, used
+from hkvtool.state.blocks import alloc, dispatch, forget_request, free, pin, touch, used
 from hkvtool.state.codes import (
     ABORT,
     ALLOC,
     COPY,
+    DISPATCH,
     FINISH,
     FREE,
     INDEX,
@@ -46,7 +47,7 @@ from hkvtool.state.transfers import begin, end
 
 
 def step(
-    st: Any, kind: int, pos: int, req: int, g: int, g2: int, pool: int, pool2: int, handle: int,
+    st: Any, kind: int, pos: int, number: int, req: int, g: int, g2: int, pool: int, pool2: int, handle: int,
     t0: int, t1: int, version: int, kver: int, aux: int, flags: int, base: int, base2: int,
     blk: Any, b0: int, b1: int, blk2: Any, c0: int, c1: int, hsh: Any, h0: int, h1: int,
 ) -> None:  # fmt: skip
@@ -62,7 +63,7 @@ def step(
         if flags & PAD:
             used(st, base, blk, b0, b1, pos)
         else:
-            write(st, g, base, blk, b0, b1, t0, t1, version, MISSING, req, pos)
+            write(st, g, base, blk, b0, b1, t0, t1, version, MISSING, req, number, pos)
     elif kind == ALLOC:
         alloc(st, g, base, blk, b0, b1, t0, req, pos)
     elif kind == TOUCH:
@@ -86,7 +87,7 @@ def step(
                 first = st.start[base + blk[b0]]
                 last = first + (b1 - b0) * st.g_tokens[g]
             if first != MISSING:
-                write(st, g, base, blk, b0, b1, first, last, version, kver, req, pos)
+                write(st, g, base, blk, b0, b1, first, last, version, kver, req, number, pos)
     elif kind in (STORE_BEGIN, LOAD_BEGIN):
         store = 1 if kind == STORE_BEGIN else 0
         begin(st, store, g, base, pool2, base2, handle, blk, b0, b1, blk2, c0, c1, t0, t1,
@@ -94,7 +95,7 @@ def step(
     elif kind in (STORE_END, LOAD_END):
         end(st, handle, 0 if flags & FAILED else 1, blk, b0, b1, base, pos)
     elif kind == COPY:
-        copy(st, g, g2, base, base2, blk, b0, b1, blk2, c0, c1, pos)
+        copy(st, g, g2, base, base2, blk, b0, b1, blk2, c0, c1, number, pos)
     elif kind == ZERO:
         zero(st, g, base, blk, b0, b1, pos)
     elif kind == ROLLBACK:
@@ -106,6 +107,8 @@ def step(
         pin(st, base, blk, b0, b1, 1, pos)
     elif kind == UNPIN:
         pin(st, base, blk, b0, b1, -1, pos)
+    elif kind == DISPATCH:
+        dispatch(st, number, pos)
     elif kind in (PREEMPT, ABORT, FINISH):
         if req >= 0:
             forget_request(st, req)

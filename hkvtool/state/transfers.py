@@ -176,6 +176,6 @@ def end(st: Any, handle: int, ok: int, failed: Any, f0: int, f1: int, base: int,
         lay_down(st, r + 4, c, gen, pos)
         if st.t_store[handle] == 0:
             mark_bytes(st, s, g, True)
-            if st.g_form[g] not in (RECURRENT, TAIL) and st.hi[c] > st.lo[c]:
-                st.start[s] = st.lo[c] - st.lo[c] % st.g_tokens[g]
+        if st.g_form[g] not in (RECURRENT, TAIL) and st.hi[c] > st.lo[c]:
+            st.start[d] = st.lo[c] - st.lo[c] % st.g_tokens[g]
         settle_published(st, c, d, st.g_form[g])
