@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hkvtool.engine.allocator import HybridAllocator
 from hkvtool.engine.config import Config
 from hkvtool.engine.declare import declare
@@ -73,6 +75,10 @@ class Engine:
         self.sink({"ev": ev, **keys, "ts": self.now})
 
     def __enter__(self) -> Engine:
+        # The kernels are many and small: waking threads for each costs more than it gives.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self._stack.callback(torch.set_num_threads, threads)
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hkvtool-")))
         for pool in self.allocator.pools:
             file = folder / f"{pool.name}.pages" if pool.medium == "disk" else None

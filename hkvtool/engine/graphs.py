@@ -41,9 +41,7 @@ class StepTables:
 
     def read(self, step: int, rows: int) -> None:
         """The device takes the rows, first thing in the step."""
-        self.emit(
-            "buffer", name=self._name(step), op="read", version=step, step=step, extent=rows
-        )
+        self.emit("buffer", name=self._name(step), op="read", version=step, step=step, extent=rows)
 
     def launch(self, step: int, rows: int, *, moving: bool) -> None:
         """Run a decode batch as a graph, or without one where it cannot be trusted to."""

@@ -1,0 +1,242 @@
+"""`hkvtool run`: a workload through the reference engine, recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hkvtool.cli.traces import Format, print_json, print_table, progress
+from hkvtool.model.errors import HkvError
+from hkvtool.model.shipped import shipped
+from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.engine.config import Config
+    from hkvtool.engine.engine import Engine, Sink
+    from hkvtool.engine.sequential import Count
+    from hkvtool.engine.workload import Request
+
+SHIPPED = "conversation"
+"""Name of the workload that comes with the package."""
+
+_BATCH = 1 << 14
+"""Events handed to the trace at once."""
+
+
+def command(
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload",
+            metavar="FILE",
+            help="Requests in the Mooncake format, .jsonl or .gz; "
+            "`conversation` is the production trace that comes with hkvtool.",
+        ),
+    ] = SHIPPED,
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="NAME", help="The model's cache geometry.")
+    ] = "deepseek-v4",
+    requests: Annotated[
+        int | None, typer.Option("--requests", min=1, help="Only the first so many.")
+    ] = None,
+    blocks: Annotated[
+        str | None,
+        typer.Option("--blocks", metavar="N|unlimited", help="Device pool; else the preset's."),
+    ] = None,
+    cpu_blocks: Annotated[
+        int | None, typer.Option("--cpu-blocks", min=0, help="Host tier; else twice the pool.")
+    ] = None,
+    disk_blocks: Annotated[
+        int | None, typer.Option("--disk-blocks", min=0, help="Disk tier; else four times it.")
+    ] = None,
+    sequential: Annotated[
+        bool,
+        typer.Option(
+            "--sequential", help="One prompt after the other, whole, as cache simulators count."
+        ),
+    ] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Schedule a step only when the last has retired.")
+    ] = False,
+    trust_hash: Annotated[
+        bool, typer.Option("--trust-hash", help="Take a hash for a state, as many engines do.")
+    ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=N", help="recovering_blocks=N, or `none`."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of aborts and rejected drafts.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where to record: .duckdb or .jsonl; else nowhere."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="How to print the account.")] = (
+        Format.TABLE
+    ),
+) -> None:
+    """Drive the reference engine with a workload and record it.
+
+    The engine has no model: its kernels stamp and verify real bytes. What it says at the end is
+    its own account; `hkvtool check` judges the trace.
+    """
+    from hkvtool.engine.config import Config, unlimited
+    from hkvtool.engine.engine import Engine
+    from hkvtool.engine.presets import preset as find_preset
+    from hkvtool.engine.sequential import run_sequential
+    from hkvtool.engine.workload import read_workload
+
+    geometry = find_preset(preset)
+    arrivals = list(read_workload(_workload(workload), requests))
+    if not arrivals:
+        raise HkvError("there is no request in it", where=workload)
+    longest = max(request.total for request in arrivals)
+    if blocks == "unlimited":
+        pool = unlimited(geometry, arrivals, Config.budget)
+    else:
+        pool = geometry.blocks if blocks is None else _number(blocks, "--blocks") + 1
+    if sequential:
+        cpu_blocks = disk_blocks = 0
+    config = Config(
+        geometry, pool,
+        cpu_blocks=2 * pool if cpu_blocks is None else cpu_blocks,
+        disk_blocks=4 * pool if disk_blocks is None else disk_blocks,
+        asynchronous=not sync, trust_hash=trust_hash, cap=_cap(limit or []), seed=seed,
+    )  # fmt: skip
+    if not sequential:
+        config = config.fitted(longest)
+        arrivals.sort(key=lambda request: request.arrival)
+    what = f"{Path(workload).name}, {len(arrivals):,} requests, {pool - 1:,} blocks, seed {seed}"
+    counts: list[Count] = []
+    with _recording(output, force=force) as sink, Engine(config, sink) as engine:
+        with progress(f"running {geometry.name}", len(arrivals)) as told:
+            queue = _told(arrivals, told)
+            if sequential:
+                counts = run_sequential(engine, queue, f"{what}, sequential")
+            else:
+                engine.run(queue, what)
+        account = _account(engine, config, counts)
+    if format is Format.JSON:
+        print_json(account)
+    else:
+        print_table(["", ""], [[name.replace("_", " "), value] for name, value in account.items()])
+    if output is not None:
+        print(f"{shown(output)}: {engine.events:,} events", file=sys.stderr)
+
+
+def _workload(text: str) -> Path:
+    path = Path(text)
+    if text == SHIPPED and not path.exists():
+        return Path(str(shipped("workloads", "conversation_trace.jsonl.gz")))
+    return path
+
+
+def _number(text: str, option: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise HkvError(f"{option} {text}: not a positive number", hint="or `unlimited`")
+    return value
+
+
+def _cap(limits: list[str]) -> int | None:
+    cap: int | None = 4096
+    for text in limits:
+        name, _, value = text.partition("=")
+        if text == "none":
+            cap = None
+        elif name == "recovering_blocks":
+            cap = _number(value, "--limit recovering_blocks")
+        else:
+            raise HkvError(f"there is no limit {name!r}", hint="recovering_blocks=N, or none")
+    return cap
+
+
+def _told(arrivals: list[Request], told: Callable[[int], None] | None) -> Iterator[Request]:
+    for number, request in enumerate(arrivals):
+        if told is not None:
+            told(number)
+        yield request
+
+
+@contextmanager
+def _recording(output: Path | None, *, force: bool) -> Iterator[Sink]:
+    """A sink that writes a trace in the format of the file's name, whole or not at all."""
+    if output is None:
+        yield lambda event: None
+        return
+    if output.suffix == ".duckdb":
+        from hkvtool.model.event import Event
+        from hkvtool.store.writer import TraceWriter
+
+        with TraceWriter(output, force=force) as writer:
+            batch: list[Event] = []
+            count = 0
+
+            def keep(event: dict[str, Any]) -> None:
+                nonlocal count
+                count += 1
+                batch.append(Event(count, event["ev"], event))
+                if len(batch) == _BATCH:
+                    writer.write(batch)
+                    batch.clear()
+
+            yield keep
+            writer.write(batch)
+        return
+    if output.suffix not in (".jsonl", ".json"):
+        raise HkvError(f"{output}: no trace is called so", hint="name it .duckdb or .jsonl")
+    import json
+
+    from hkvtool.store.destination import Destination
+
+    with Destination(output, force=force) as place, place.path.open("w", encoding="utf-8") as out:
+        encode = json.JSONEncoder(separators=(",", ":")).encode
+        yield lambda event: print(encode(event), file=out)
+
+
+def _account(engine: Engine, config: Config, counts: list[Count]) -> dict[str, Any]:
+    """What the engine itself counted, in the order of the telling."""
+    scheduler, tiers, memory = engine.scheduler, engine.tiers, engine.memory
+    account: dict[str, Any] = {
+        "preset": config.preset.name,
+        "requests": engine.requests,
+        "steps": engine.steps,
+        "events": engine.events,
+        "asked_tokens": scheduler.asked,
+        "matched_tokens": scheduler.matched,
+        "resumed_tokens": scheduler.resumed,
+        "match_ratio": round(scheduler.matched / max(1, scheduler.asked), 6),
+        "resumable_ratio": round(scheduler.resumed / max(1, scheduler.asked), 6),
+        "evicted_blocks": engine.allocator.gpu.evictions,
+        "preemptions": scheduler.preemptions,
+        "stored_blocks": tiers.stored,
+        "spilled_blocks": tiers.spilled,
+        "loaded_blocks": tiers.loaded,
+        "graph_launches": engine.tables.launches,
+        "graph_bypasses": engine.tables.bypasses,
+        "reads": memory.reads,
+        "wrong_reads": memory.bad_reads,
+    }
+    if counts:
+        half = counts[len(counts) // 2 :]
+        account["last_half"] = {
+            "asked_tokens": sum(count.asked for count in half),
+            "matched_tokens": sum(count.matched for count in half),
+            "resumed_tokens": sum(count.resumed for count in half),
+        }
+    if memory.mismatches:
+        first = memory.mismatches[0]
+        account["first_wrong_read"] = {
+            "request": first.req, "step": first.step, "group": first.group,
+            "block": first.block, "row": first.row,
+            "expected": first.expected, "found": first.found,
+        }  # fmt: skip
+    return account
