@@ -56,6 +56,9 @@ class Engine:
         self.rests: list[int] = []
         """Positions in the tape where nothing is in flight."""
         self.engine: str | None = None
+        self.chunk = CHUNK_TOKENS
+        self.budget = STEP_TOKENS
+        self.publishes = True
 
     def run(self) -> None:
         """Until every request and every transfer has ended."""
@@ -127,7 +130,7 @@ class Engine:
 
     def _schedule(self) -> Step | None:
         items: list[Item] = []
-        budget = STEP_TOKENS
+        budget = self.budget
         for row in list(self.running):
             if row.state != "running":
                 continue
@@ -165,7 +168,7 @@ class Engine:
         if todo <= 0 or budget <= 0:
             return None
         p = row.next
-        n = min(todo, budget, CHUNK_TOKENS)
+        n = min(todo, budget, self.chunk)
         for table in self.tables:
             if table.groups[0].form == "recurrent":
                 n = min(n, table.bt - p % table.bt)
@@ -186,13 +189,20 @@ class Engine:
         for table in self.tables:
             table.begin(row, row.next)
         while any(pool.available < self._short(row, q).get(pool.name, 0) for pool in self.pools):
-            victim = self.running[-1]
+            victim = self._victim(row)
             if victim is not row or self.rng.random() < 0.5:
                 self._refuse(row, q)
             self._preempt(victim)
             if victim is row:
                 return False
         return True
+
+    def _victim(self, row: Request) -> Request:
+        """The last request that has something to give; a preemption that yields nothing is none."""
+        for other in reversed(self.running):
+            if other is row or any(held.blocks for held in other.held.values()):
+                return other
+        return row
 
     def _refuse(self, row: Request, q: int) -> None:
         short = self._short(row, q)
@@ -219,7 +229,7 @@ class Engine:
     def _admit(self, row: Request) -> bool:
         """Look the prefix up and start: at once, or behind a load. False: no room."""
         found = self.prefixes
-        per_table = {t.name: found.longest(row, [t]) for t in self.tables}
+        per_table = found.each(row)
         t = ahead = found.longest(row, self.tables)
         if self.tier and not row.avoids_tier:
             ahead = max(t, found.longest(row, self.tables, tiers=True))
@@ -285,7 +295,7 @@ class Engine:
                 if table.pool is pool:
                     mine = hits.get(table.name, {})
                     needs += sum(b in pool.free for b in mine.values()) + 2
-                    needs += -(-(min(len(row.tokens) - t, CHUNK_TOKENS) + 1) // table.bt)
+                    needs += -(-(min(len(row.tokens) - t, self.chunk) + 1) // table.bt)
                     needs += len(table.needed(t)) - len(mine)
             if pool.available < needs:
                 return False
@@ -397,7 +407,7 @@ class Engine:
         return [read, *lines]
 
     def _settle(self, row: Request, upto: int) -> None:
-        for table in self.tables:
+        for table in self.tables if self.publishes else ():
             table.settle(row, upto)
 
     def _retire(self, step: Step) -> None:

@@ -79,10 +79,12 @@ class Options:
             or (self.lease and (self.tier != "remote" or not self.streams))
             or (self.layerwise and (not self.streams or self.family not in ("full", "mla", "draft")))
             or (self.fingerprints and self.early_publish)
+            or (self.wire and self.early_publish)
             or (self.attach == "state" and self.family not in SIMPLE)
             or (self.attach and (self.wire or self.dropped or self.graphs or self.weights))
             or (self.dropped and self.wire)
-            or (self.remap and self.tier)
+            or (self.remap and (self.tier or self.attach))
+            or (self.limits and self.layout)
         )  # fmt: skip
 
 
@@ -117,7 +119,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "remap": {"remap": True},
     "weights": {"weights": True},
     "wire": {"wire": True},
-    "wire_tight": {"wire": True, "tight": True, "early_publish": True},
+    "wire_tight": {"wire": True, "tight": True},
     "keys": {"keys": True},
     "layout": {"layout": True},
     "graphs": {"graphs": True},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import lcm
 
 from .requests import Request
-from .tables import Table
+from .tables import State, Table, Window
 from .tiers import Tier
 
 
@@ -17,13 +17,30 @@ class Prefixes:
         self.tables = tables
         self.tier = tier
 
-    def longest(self, row: Request, tables: Sequence[Table], tiers: bool = False) -> int:
+    def each(self, row: Request) -> dict[str, int]:
+        """The longest prefix of each table alone; a window's is no longer than any history's."""
+        alone = {t.name: self.longest(row, [t]) for t in self.tables}
+        histories = [alone[t.name] for t in self.tables if not isinstance(t, (Window, State))]
+        for table in self.tables:
+            if histories and isinstance(table, Window):
+                alone[table.name] = self.longest(row, [table], upto=max(histories))
+        return alone
+
+    def longest(
+        self,
+        row: Request,
+        tables: Sequence[Table],
+        tiers: bool = False,
+        upto: int | None = None,
+    ) -> int:
         """The longest prefix from which every one of `tables` can go on.
 
         At least one token is left to compute, and the position is a block boundary in each.
         """
         align = lcm(*(t.bt for t in tables))
         limit = len(row.tokens) - 1
+        if upto is not None:
+            limit = min(limit, upto)
         for t in range(limit // align * align, 0, -align):
             if all(self._there(x, row, i, tiers) for x in tables for i in x.needed(t)):
                 return t
