@@ -85,11 +85,11 @@ class Chunk:
 
     def batch(self) -> Batch:
         """The chunk as the compiled fold takes it; arrays are read-only, as from DuckDB."""
-        ints: dict[str, Any] = {name: _frozen(self.column(name)) for name in IN_BATCH}
+        ints: dict[str, Any] = {name: frozen(self.column(name)) for name in IN_BATCH}
         lists: dict[str, Any] = {}
         for name in LISTS:
             column = self.list_column(name)
-            lists[name] = ListColumn(_frozen(column.offsets), _frozen(column.values))
+            lists[name] = ListColumn(frozen(column.offsets), frozen(column.values))
         return Batch(n=self.n, rest=self._control_rest(), **ints, **lists)
 
     def _control_rest(self) -> dict[int, str]:
@@ -125,7 +125,8 @@ class Chunk:
 _CONTROL = np.array(sorted(CONTROL), np.int64)
 
 
-def _frozen(values: Ints) -> Ints:
+def frozen(values: Ints) -> Ints:
+    """The array itself, made read-only."""
     values.flags.writeable = False
     return values
 

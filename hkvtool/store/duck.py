@@ -14,7 +14,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.rows import Row, decode
 from hkvtool.state.batch import Batch, ListColumn
 from hkvtool.state.codes import CONTROL
-from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS
+from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS, frozen
 from hkvtool.store.conditions import ev_among, span, where
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
 from hkvtool.store.filters import Filter
@@ -187,7 +187,9 @@ def _list_column(array: Any) -> ListColumn:
     offsets = array.offsets.to_numpy()
     first, end = int(offsets[0]), int(offsets[-1])
     values = array.values.slice(first, end - first).to_numpy(zero_copy_only=False)
-    return ListColumn((offsets - first).astype(np.int64), values.astype(np.int64, copy=False))
+    return ListColumn(
+        frozen((offsets - first).astype(np.int64)), frozen(values.astype(np.int64, copy=False))
+    )
 
 
 def _texts(array: Any) -> dict[int, str]:

@@ -67,7 +67,8 @@ def is_parquet(head: bytes) -> bool:
 def refuse_what_is_no_text(path: str, head: bytes) -> None:
     """Raise TraceError where a file that starts with `head` cannot be JSON lines.
 
-    A damaged line is an event with a problem; a file of another kind is no trace at all.
+    A damaged line is an event with a problem; a file of another kind is no trace at all. Binary
+    bytes alone do not tell: they may be the damage, if the first line is a line.
     """
     if not head:
         raise TraceError(f"{path} is empty", hint="a trace has at least one event")
@@ -77,7 +78,7 @@ def refuse_what_is_no_text(path: str, head: bytes) -> None:
         raise TraceError(
             f"{path} is a Parquet file", hint="`hkvtool import` reads those that it exported"
         )
-    if b"\0" in head:
+    if b"\0" in head and not head.lstrip().startswith(b"{"):
         raise TraceError(
             f"{path} is neither a DuckDB trace nor JSON lines",
             hint="`hkvtool import --help` lists what can be read",

@@ -126,11 +126,13 @@ hash content hash
     f"""
 SELECT e.pos, k.name AS ev, _req.name AS req, _group.name AS "group", e.block, _hash.name AS hash
 FROM (SELECT pos, ev, req, "group", unnest(hashes) AS hash,
+             generate_subscripts(hashes, 1) AS nth,
              CASE WHEN len(blocks) = len(hashes) THEN unnest(blocks) END AS block
       FROM events WHERE hashes IS NOT NULL) e
 JOIN kinds k ON k.ev = e.ev
 {_named("e", ("req", "group", "hash"))}
 """,
+    order="e.pos, e.nth",
 )
 
 POOLS = View(
@@ -246,6 +248,7 @@ FROM (SELECT *, unnest(CASE WHEN len(groups) = 0 THEN [NULL] ELSE groups END) AS
 JOIN kinds k ON k.ev = e.ev
 {_named("e", ("req",))}
 """,
+    order='e.pos, e."group"',
 )
 
 REQUESTS = View(
@@ -363,7 +366,7 @@ JOIN kinds k ON k.ev = b.ev
 {_named("b", ("pool", "group", "req"))}
 WINDOW stage AS (PARTITION BY b.pool, b.block, b.stage ORDER BY b.pos)
 """,
-    order="b.pos",
+    order="b.pos, b.role, b.block",
 )
 
 VIEWS = (
