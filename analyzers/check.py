@@ -175,10 +175,14 @@ class _Check:
         if ctx.midway or event.ev not in ON_UNKNOWN:
             return
         _, pool = ctx.fold.place(event)
-        if pool is None or pool.tier:
+        if pool is None or (pool.tier and event.ev not in ("free", "publish")):
+            # A lower tier may well hold what was there before the engine started.
             return
         for block in event.get("blocks") or ():
             slot = ctx.fold.find(pool, block)
-            if block not in pool.reserved and (slot is None or ctx.fold.st.known[slot] == 0):
+            unknown = slot is None or ctx.fold.st.known[slot] == 0
+            if unknown and pool.tier and slot is not None:
+                unknown = ctx.fold.st.refs[slot] <= 0
+            if block not in pool.reserved and unknown:
                 ctx.midway = True
                 return

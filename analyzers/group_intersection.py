@@ -304,9 +304,14 @@ class GroupIntersection(Silent):
         for mate in self.ctx.fold.declared.mates(group):
             held = self.pending.get((event.req, mate.name))
             if held is not None and (mate is group or event.ev == "use"):
-                if mate is group:
+                if mate is group and not (event.ev != "use" and self._arriving(mate, held[1])):
                     del self.pending[event.req, mate.name]
                     self._judge_late(event, mate, *held)
+
+    def _arriving(self, group: Group, blocks: Sequence[int]) -> bool:
+        """Whether a load into one of the blocks is under way: writing behind them is fine."""
+        slots = [self.ctx.fold.slot(group.pool, b) for b in blocks]
+        return any(s >= 0 and self.ctx.fold.st.loads[s] > 0 for s in slots)
 
     def _overdue(self, event: Event) -> None:
         """A step ended: what its requests resumed and nobody listed a use for is judged now."""
@@ -463,7 +468,8 @@ class GroupIntersection(Silent):
         request = self.ctx.request(event)
         if tail is None or tokens is None or request is None:
             return
-        slots = list(request.table(tail.table_id))
+        sent = self.ctx.dispatched.get(event.step or -1, event.pos)
+        slots = request.table_at(tail.table_id, sent)
         named = self.ctx.slots(event)
         group = self.ctx.fold.group(event["group"])
         gens = [self.ctx.meant(s, event.step) for s in slots]

@@ -37,7 +37,7 @@ class Integrity(Silent):
             self._malformed(event, problem.text)
 
     def finish(self) -> None:
-        if not self.ctx.midway:
+        if not self.ctx.midway and not self.ctx.lost:
             for event, problem in self.midway:
                 self._malformed(event, problem.text)
         self._leaks()

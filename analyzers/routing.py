@@ -224,6 +224,8 @@ class Routing(Silent):
         for name, begin in self.begun.items():
             if name in self.ends or not running(self.ctx, name):
                 continue
+            if any(pos > begin.pos for pos in self.ctx.lost):
+                continue
             if begin.req is not None and begin.req not in over:
                 continue
             if begin.req is None and len(over) != len(requests):

@@ -66,6 +66,7 @@ class Fold:
         self.pos = 0
         self.block_of: list[int] = []
         self.unhashed: set[int] = set()
+        self.gaps: dict[str, Event] = {}
         self._slots: list[dict[int, int]] = []
         self._pools: list[Pool] = []
         self._control: dict[str, Callable[[Event], Problem | None]] = {
@@ -245,11 +246,17 @@ class Fold:
         return None
 
     def _dropped(self, event: Event) -> Problem | None:
+        """What the lost events touched is uncertain, until the lane is seen again: its gap is
+        somewhere before its next event, whatever other lanes did meanwhile."""
+        self.gaps[event.actor] = event
+        self._doubt(event)
+        return None
+
+    def _doubt(self, event: Event) -> None:
         pool = self.declared.pools.get(str(event.get("pool")))
         for slot in range(len(self.block_of)):
             if pool is None or self.st.slot_pool[slot] == pool.id:
                 self.st.unsure[slot] = 1
-        return None
 
     def _state(self, event: Event) -> Problem | None:
         """What held when recording began: counts where stated, content without positions."""
@@ -323,6 +330,10 @@ class Fold:
         self.pos = event.pos
         if event.problem is not None:
             return Problem(event.problem)
+        if self.gaps and event.ev != "dropped":
+            gap = self.gaps.pop(event.actor, None)
+            if gap is not None:
+                self._doubt(gap)
         control = self._control.get(event.ev)
         if control is not None:
             return control(event)

@@ -30,6 +30,7 @@ class Request:
     held: dict[int, int] = field(default_factory=dict)
     released: dict[int, int] = field(default_factory=dict)
     tables: dict[int, list[int]] = field(default_factory=dict)
+    left: dict[int, dict[int, int]] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
     lookup: Event | None = None
     resume: Event | None = None
@@ -45,6 +46,19 @@ class Request:
     def table(self, number: int) -> list[int]:
         """Slots of one of its block tables, in token order."""
         return self.tables.get(number, [])
+
+    def table_at(self, number: int, dispatched: int) -> list[int]:
+        """The table as a step knew it that was dispatched at `pos`: what left it since first."""
+        gone = [s for s, pos in self.left.get(number, {}).items() if pos > dispatched]
+        now = self.table(number)
+        return [s for s in gone if s not in now] + now
+
+    def leave(self, slot: int, pos: int) -> None:
+        """A block drops out of every table that lists it."""
+        for number, table in self.tables.items():
+            if slot in table:
+                table.remove(slot)
+                self.left.setdefault(number, {})[slot] = pos
 
 
 _LIFE = frozenset({"admit", "lookup", "resume", "dispatch", "refuse"})
@@ -156,12 +170,8 @@ class Requests:
             request.held.pop(slot, None)
             request.released[slot] = event.pos
             self.holders.get(slot, {}).pop(request.name, None)
-            for table in request.tables.values():
-                if slot in table:
-                    table.remove(slot)
+            request.leave(slot, event.pos)
 
     def _drop(self, request: Request, event: Event) -> None:
         for slot in self._slots(event):
-            for table in request.tables.values():
-                if slot in table:
-                    table.remove(slot)
+            request.leave(slot, event.pos)

@@ -99,7 +99,8 @@ def begin(
             comp = far_component(st, g, far) if far >= 0 else comp
         if source >= 0:
             capture(st, r + 4, source * width + comp, st.gen[source])
-        if st.arena[r + 4] == 0 and (source < 0 or st.known[source] == UNKNOWN):
+        told = source >= 0 and st.known[source] != UNKNOWN and st.unsure[source] == 0
+        if st.arena[r + 4] == 0 and not told:
             lo, hi = MISSING, MISSING
             if st.g_form[g] == RECURRENT:
                 if t0 != MISSING:
