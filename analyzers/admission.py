@@ -35,6 +35,8 @@ class Admission(Silent):
 
     def after(self, event: Event) -> None:
         ev = event.ev
+        if ev == "alloc":
+            self.stuck = None
         if ev in ("store_begin", "load_begin"):
             self._begin(event)
         elif ev in ("store_end", "load_end"):
@@ -220,6 +222,7 @@ class Admission(Silent):
 
     def _freed(self, event: Event) -> None:
         """Something was given back: the preemptions so far were not in vain."""
+        self.stuck = None
         st = self.ctx.fold.st
         if not any(s >= 0 and st.refs[s] == 1 for s in self.ctx.slots(event)):
             return

@@ -153,6 +153,7 @@ class _Check:
             ctx.retired[event["step"]] = event.pos
         elif event.ev == "launch" and event.step is not None and not event.get("bypass"):
             ctx.launched[event.step] = event.pos
+            ctx.capturing.pop(event.actor, None)
         elif event.ev == "state":
             ctx.midway = True
         elif event.ev == "weights":

@@ -13,7 +13,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
-from hkvtool.model.rules import RULES
+from hkvtool.model.rules import RULES, Severity
 from hkvtool.state.blocks import generation
 from hkvtool.state.declarations import Group
 from hkvtool.state.fold import Fold
@@ -23,6 +23,10 @@ from hkvtool.state.requests import Request, Requests
 
 MAX_EVENTS = 8
 """Positions a finding names at most."""
+
+
+_ALONE = frozenset("2459")
+"""Families whose rules say what is so by itself: none follows from a bad read."""
 
 
 class Family(Protocol):
@@ -100,14 +104,23 @@ class Context:
         group: Group | None = None,
         request: str | None = None,
         cause: Finding | None = None,
+        of_read: bool = False,
         **facts: Any,
     ) -> Finding | None:
         """Add a finding, as a root or under the root that explains it; None where the evidence
-        does not support the rule or the very same was said before."""
+        does not support the rule. What was said before of the same root is extended.
+
+        `of_read` says that the finding judges a read, which may follow from a fault of another
+        rule; what the host's books say by themselves does not.
+        """
         if not self.evaluable(code):
             self.suppressed.add(code)
             return None
         root = cause or self.blamed(slots, request, group)
+        if root is not None and cause is None:
+            alone = code[3] in _ALONE or (code == "HKV704" and not of_read)
+            if root.severity is not Severity.ERROR or (alone and root.code != code):
+                root = None
         named = self._unique(events)
         if root is not None and root.code == code and root.request == request:
             self._extend(root, named, slots)
@@ -126,14 +139,24 @@ class Context:
             root.caused.append(finding.id)
         self.findings.append(finding)
         self.blame(root or finding, slots)
-        if request is not None and group is not None:
+        if request is not None and group is not None and not self._stands_alone(finding):
             self._tables.setdefault((request, group.table_id), root or finding)
         return finding
 
+    @staticmethod
+    def _stands_alone(finding: Finding) -> bool:
+        """Whether nothing else about the request's table follows from it."""
+        alone = finding.code[3] in _ALONE or finding.code in ("HKV704", "HKV801", "HKV706")
+        return alone or finding.severity is not Severity.ERROR
+
     def _extend(self, finding: Finding, events: list[int], slots: Sequence[int]) -> None:
         """The same fault again: its blocks are added, its events as far as there is room."""
-        for block in self._unique_blocks(slots):
-            if block not in finding.blocks:
+        for slot in slots:
+            if slot < 0:
+                continue
+            pool, block = self.fold.pool_of(slot).name, self.fold.block_of[slot]
+            finding.pool = finding.pool or pool
+            if pool == finding.pool and block not in finding.blocks:
                 finding.blocks.append(block)
         for pos in events:
             if pos not in finding.events and len(finding.events) < MAX_EVENTS:
@@ -145,7 +168,8 @@ class Context:
         for slot in slots:
             if slot >= 0:
                 held = self._blocks.get(slot)
-                if held is None or held[0] < self.fold.st.gen[slot]:
+                stale = held is None or held[0] < self.fold.st.gen[slot]
+                if stale or held[1].severity is not Severity.ERROR:
                     self._blocks[slot] = (self.fold.st.gen[slot], finding)
 
     def blame_table(self, finding: Finding, request: str, group: Group) -> None:

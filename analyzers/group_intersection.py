@@ -581,7 +581,8 @@ class GroupIntersection(Silent):
             if slot < 0:
                 continue
             stored = {}
-            for group in fold.declared.groups.values():
+            pool = fold.pool_of(slot)
+            for group in [g for g in fold.declared.groups.values() if g.pool is pool]:
                 held = self.stored_from.pop(self._share(slot, group), None)
                 if held is not None and held[1] == st.gen[slot]:
                     stored[group.name] = held[0]

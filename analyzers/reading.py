@@ -187,6 +187,7 @@ def tell(ctx: Context, read: Read, code: str, faults: Sequence[Fault]) -> None:
         sentence(ctx, read, faults),
         [check, event.pos, *changes],
         slots=slots,
+        of_read=True,
         group=group,
         request=read.request.name if read.request else None,
         check=check,

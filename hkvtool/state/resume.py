@@ -237,6 +237,9 @@ def _history_faults(
     faults: list[Fault] = []
     if not slots or first > 0:
         gap = (0, min(first if slots else end, end))
+        if slots and slots[0] >= 0 and _starts_at_zero(fold, group, slots[0]):
+            # Too few blocks, and what they hold says that they are the first ones.
+            gap, first = (len(slots) * unit, end), 0
         faults.append(Fault(missing, -1, gap, f"no block holds tokens {gap[0]} to {gap[1]}"))
     for i in range(wanted):
         place = i - first // unit
@@ -250,6 +253,13 @@ def _history_faults(
         if fault:
             faults.append(fault)
     return faults
+
+
+def _starts_at_zero(fold: Fold, group: Group, slot: int) -> bool:
+    st = fold.st
+    c = fold.component(slot, group)
+    held = st.cgen[c] == st.gen[slot] and st.cid[c] > 0 and st.vague[c] == 0
+    return bool(held and st.lo[c] == 0)
 
 
 def window_faults(
