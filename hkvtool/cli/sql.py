@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +56,8 @@ def command(
             writer.writerow(columns)
             writer.writerows(map(_text, row) for row in shown_rows)
         else:
-            print_table(columns, [[_text(value) for value in row] for row in shown_rows])
+            cells = [[_text(value) for value in row] for row in shown_rows]
+            print_table(columns, cells, tall=True)
 
 
 @contextmanager
@@ -141,8 +143,8 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else None
     return value if isinstance(value, str | int | None) else str(value)
 
 

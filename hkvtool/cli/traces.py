@@ -102,11 +102,15 @@ def print_events(trace: Trace, events: Iterable[Event], *, limit: int) -> int:
 
 def print_line(text: str = "") -> None:
     """One line on stdout; on a terminal it is cut rather than wrapped."""
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-        if len(text) > width:
-            text = text[: width - 1] + "…"
+    width = _screen()
+    if width and len(text) > width:
+        text = text[: width - 1] + "…"
     print(text.rstrip())
+
+
+def _screen() -> int:
+    """Columns of the terminal that stdout is, 0 where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def counted(number: int, noun: str) -> str:
@@ -124,16 +128,31 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A few rows in aligned columns, indented; numbers to the right, None as nothing. Without
-    any heading text the headings are left out."""
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], *, tall: bool = False
+) -> None:
+    """Rows in aligned columns, indented; numbers to the right, None as nothing. Without any
+    heading text the headings are left out. With `tall`, what is too wide for the screen is
+    printed a value a line."""
     texts = [["" if value is None else shown(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    if tall and 0 < _screen() < sum(widths) + 2 * len(widths):
+        _print_tall(headings, texts)
+        return
     right = [all(map(_NUMBER.fullmatch, column)) for column in zip(*texts, strict=True)]
     right = right or [False] * len(headings)
-    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
     for row in [headings, *texts] if any(headings) else texts:
         places = zip(row, widths, right, strict=True)
         print_line("  " + "  ".join(f"{t:>{w}}" if r else f"{t:<{w}}" for t, w, r in places))
+
+
+def _print_tall(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    width = max(map(len, headings))
+    for number, row in enumerate(rows, 1):
+        print_line(f"row {number}")
+        for heading, text in zip(headings, row, strict=True):
+            if text:
+                print_line(f"  {heading:<{width}}  {text}")
 
 
 _NUMBER = re.compile(r"-?[0-9,.]*")
