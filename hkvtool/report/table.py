@@ -1,0 +1,171 @@
+"""A report for a person: the sentence first, then check and use, then belief against truth."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding, Report
+from hkvtool.model.rules import RULES, Severity
+from hkvtool.model.text import compact, event_line, shown
+
+MAX_WIDTH = 110
+"""Wider lines are hard to read, however wide the screen."""
+
+_LABEL = 10
+
+
+class Line(NamedTuple):
+    """One line of output and how it is set off; a style is never the only signal."""
+
+    text: str
+    style: str = ""
+
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+def report_lines(
+    report: Report, events: Mapping[int, Event], width: int, *, name: str = ""
+) -> Iterator[Line]:
+    """The report as lines at most `width` wide. `events` are those whose positions findings name."""
+    width = max(40, min(width, MAX_WIDTH))
+    yield Line(_heading(report, name), "bold")
+    roots = sorted(
+        (f for f in report.findings if not f.cause), key=lambda f: (-f.severity.rank, f.events[:1])
+    )
+    by_id = {f.id: f for f in report.findings}
+    for finding in roots:
+        yield Line("")
+        yield from _finding(finding, by_id, events, width)
+    if not roots:
+        yield Line("")
+        yield Line("no finding: every hit that was resumed could be", "green")
+    yield Line("")
+    yield from _ratios(report, width)
+    yield from _not_evaluable(report, width)
+    for said in report.inconclusive:
+        yield Line(f"inconclusive: {shown(said)}", "yellow")
+    yield Line(_summary(report), "bold")
+
+
+def _heading(report: Report, name: str) -> str:
+    facts = [shown(name)] if name else []
+    if report.trace.get("engine"):
+        facts.append(shown(report.trace["engine"]))
+    facts.append(f"{report.trace['events']:,} events")
+    facts.append("evidence " + (", ".join(map(shown, report.trace["evidence"])) or "none"))
+    return " · ".join(facts)
+
+
+def _finding(
+    finding: Finding, by_id: Mapping[str, Finding], events: Mapping[int, Event], width: int
+) -> Iterator[Line]:
+    rule = RULES[finding.code]
+    style = _STYLES[finding.severity]
+    yield Line(f"{finding.severity!s} {finding.id} {finding.code} {rule.name}", style)
+    yield from _wrapped("", shown(finding.message), width, indent=2)
+    yield from _moments(finding, events, width)
+    if finding.blocks:
+        place = f"{finding.pool}:" if finding.pool else ""
+        yield from _row("blocks", place + compact(finding.blocks), width)
+    if finding.believed:
+        yield from _row("believed", _facts(finding.believed), width)
+    if finding.actual:
+        yield from _row("true", _facts(finding.actual), width)
+    if finding.need:
+        yield from _row("needs", finding.need, width)
+    if finding.edge:
+        yield from _row("missing", finding.edge, width)
+    yield from _row("fix", rule.fix, width)
+    for caused in finding.caused:
+        after = by_id[caused]
+        text = f"{after.id} {after.code} {RULES[after.code].name}: {shown(after.message)}"
+        yield from _row("follows", text, width, cut=True)
+
+
+def _moments(finding: Finding, events: Mapping[int, Event], width: int) -> Iterator[Line]:
+    """The events of a finding in order, the check and the use told apart from the rest."""
+    for pos in sorted({*finding.events, *(p for p in (finding.check, finding.use) if p)}):
+        label = "between"
+        if pos == finding.check:
+            label = "check"
+        elif pos == finding.use:
+            label = "use"
+        elif finding.check is None or pos < finding.check:
+            label = "before"
+        elif finding.use is not None and pos > finding.use:
+            label = "after"
+        event = events.get(pos)
+        text = event_line(event) if event is not None else ""
+        yield from _row(label, f"{pos:>5}  {text}", width, cut=True)
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{shown(k).replace('_', ' ')} {_fact(v)}" for k, v in facts.items())
+
+
+def _fact(value: Any) -> str:
+    return "none" if value is None else compact(value)
+
+
+def _row(label: str, text: str, width: int, *, cut: bool = False) -> Iterator[Line]:
+    return _wrapped(label, text, width, indent=2, cut=cut)
+
+
+def _wrapped(
+    label: str, text: str, width: int, *, indent: int, cut: bool = False
+) -> Iterator[Line]:
+    """Text beside its label, continued below itself; `cut` keeps it to one line."""
+    head = " " * indent + (f"  {label:<{_LABEL}}" if label else "")
+    room = width - len(head)
+    if cut:
+        yield Line(head + (text if len(text) <= room else text[: room - 1] + "…"))
+        return
+    lines = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
+    for i, line in enumerate(lines):
+        yield Line((head if i == 0 else " " * len(head)) + line)
+
+
+def _ratios(report: Report, width: int) -> Iterator[Line]:
+    ratios = report.ratios
+    if not ratios.asked:
+        yield Line("match ratio: no lookup asked for tokens")
+        return
+    share = [f"{100 * n / ratios.asked:.1f} %" for n in (ratios.matched, ratios.resumable)]
+    yield Line(
+        f"match ratio {share[0]} ({ratios.matched:,} of {ratios.asked:,} tokens asked for), "
+        f"resumable ratio {share[1]} ({ratios.resumable:,})"
+    )
+    for loss in ratios.lost_by:
+        where = f" by group {shown(loss.group)}" if loss.group else ""
+        name = RULES[loss.code].name
+        yield from _row("lost", f"{loss.tokens:,} tokens{where}: {loss.code} {name}", width)
+
+
+def _not_evaluable(report: Report, width: int) -> Iterator[Line]:
+    by_need: dict[tuple[str, ...], list[str]] = {}
+    for code, needs in report.not_evaluable.items():
+        by_need.setdefault(tuple(needs), []).append(code)
+    for needs, codes in by_need.items():
+        text = f"{', '.join(codes)} (needs {' and '.join(needs)})"
+        yield from _wrapped("", f"not evaluable: {text}", width, indent=0)
+
+
+def _summary(report: Report) -> str:
+    counts = [(report.count(s), str(s)) for s in Severity]
+    said = ", ".join(f"{n} {word}{'s' * (n != 1)}" for n, word in counts if n or word == "error")
+    attached = sum(1 for f in report.findings if f.cause)
+    return said + (f" ({attached} more follow from them)" if attached else "")
+
+
+def positions(reports: Sequence[Report]) -> set[int]:
+    """Positions that the findings of reports name."""
+    found: set[int] = set()
+    for report in reports:
+        for f in report.findings:
+            if not f.cause:
+                found.update(f.events, (p for p in (f.check, f.use) if p))
+    return found
