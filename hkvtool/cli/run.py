@@ -66,6 +66,10 @@ def command(
     trust_hash: Annotated[
         bool, typer.Option("--trust-hash", help="Take a hash for a state, as many engines do.")
     ] = False,
+    fault: Annotated[
+        str | None,
+        typer.Option("--fault", metavar="RULE", help="Put in the bug that this rule must find."),
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option("--limit", metavar="NAME=N", help="recovering_blocks=N, or `none`."),
@@ -87,6 +91,7 @@ def command(
     """
     from hkvtool.engine.config import Config, unlimited
     from hkvtool.engine.engine import Engine
+    from hkvtool.engine.faults import fault as find_fault
     from hkvtool.engine.presets import preset as find_preset
     from hkvtool.engine.sequential import run_sequential
     from hkvtool.engine.workload import read_workload
@@ -113,7 +118,10 @@ def command(
         arrivals.sort(key=lambda request: request.arrival)
     what = f"{Path(workload).name}, {len(arrivals):,} requests, {pool - 1:,} blocks, seed {seed}"
     counts: list[Count] = []
+    bug = None if fault is None else find_fault(fault, seed)
     with _recording(output, force=force) as sink, Engine(config, sink) as engine:
+        if bug is not None:
+            bug.install(engine)
         with progress(f"running {geometry.name}", len(arrivals)) as told:
             queue = _told(arrivals, told)
             if sequential:
@@ -121,6 +129,13 @@ def command(
             else:
                 engine.run(queue, what)
         account = _account(engine, config, counts)
+        if bug is not None:
+            if bug.placed is None:
+                raise HkvError(
+                    f"{bug.code} found no place in this run",
+                    hint="give it more requests, or another seed",
+                )
+            account["fault"] = f"{bug.code} before event {bug.placed:,}"
     if format is Format.JSON:
         print_json(account)
     else:

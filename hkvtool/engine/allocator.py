@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hkvtool.engine.geometry import Preset, Table
 from hkvtool.engine.lookup import Hit, lookup
-from hkvtool.engine.pool import NO_KEY, BlockPool, Evicted
+from hkvtool.engine.pool import NO_KEY, BlockPool, Evicted, Reformed
 from hkvtool.engine.workload import Request
 from hkvtool.model.block_state import CacheBlockState
 from hkvtool.model.forms import Form
@@ -71,8 +71,8 @@ class HybridAllocator:
         self.table_of: dict[str, Table] = {table.name: table for table in preset.tables}
         self.held: dict[str, dict[str, Blocks]] = {}
         """Blocks by request and table."""
-        self.reformed: list[int] = []
-        """Blocks taken for another form than they held last, to be zeroed before they are read."""
+        self.reformed: Reformed = {}
+        """Blocks taken for another table than they were of, to be zeroed before they are read."""
         self._published: dict[str, dict[str, int]] = {}
         self._sources: dict[str, list[tuple[str, int]]] = {}
 
@@ -128,7 +128,7 @@ class HybridAllocator:
         size = self.table_of[name].lead.block_tokens
         blocks, reformed, evicted = self.gpu.take(name, [index * size for index in indices])
         self.evicted(evicted)
-        self.reformed += reformed
+        self.reformed |= reformed
         if not aside:
             self.held[req][name].update(zip(indices, blocks, strict=True))
         done = 0
@@ -187,7 +187,8 @@ class HybridAllocator:
                 new = [
                     (index, blocks[index], key)
                     for index, key in zip(indices, request.keys(indices, size), strict=True)
-                    if self.gpu.publish(name, key, blocks[index])
+                    if self.gpu.filled[blocks[index]] == size
+                    and self.gpu.publish(name, key, blocks[index])
                 ]
                 if new:
                     self.announce(request, self.gpu, name, new)

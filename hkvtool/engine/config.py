@@ -19,7 +19,8 @@ class Config:
     it stands for `stride` iterations of one token each. Up to two steps are in flight where
     `asynchronous`: the next is scheduled before the last has retired. `abort_rate` of the
     requests are cancelled by their clients. `cap` bounds the device blocks that recover at once,
-    counted once a group.
+    counted once a group. `wire` adds the KV events that the engine would publish, `fingerprint`
+    checksums of what is stored and loaded.
     """
 
     preset: Preset
@@ -37,6 +38,8 @@ class Config:
     step_ns: int = 5_000_000
     token_ns: int = 20_000
     device: str = "cpu"
+    wire: bool = False
+    fingerprint: bool = False
 
     def fitted(self, longest: int) -> Config:
         """The config with steps no larger than its pool allows for a request of `longest` tokens.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hkvtool.engine.allocator import Emit
+from hkvtool.engine.config import Config
 from hkvtool.engine.geometry import Group, Preset
 from hkvtool.engine.pool import BlockPool
 from hkvtool.model.events import FORMAT
@@ -14,12 +15,17 @@ EVIDENCE = ("host", "step", "stream", "layout", "graph")
 
 
 def declare(
-    emit: Emit, preset: Preset, pools: Sequence[BlockPool], cap: int | None, note: str,
-    evidence: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """Emit the trace header, the pools, the groups on each, their readers and the limits."""
+    emit: Emit, config: Config, pools: Sequence[BlockPool], note: str, extra: Sequence[str] = ()
+) -> None:
+    """Emit the trace header, the pools, the groups on each, their readers and the limits.
+
+    `extra` is evidence beyond what the engine always gives.
+    """
+    preset = config.preset
+    evidence = [*EVIDENCE, *extra]
+    evidence += ["wire"] * config.wire + ["bytes"] * config.fingerprint
     emit("trace", format=FORMAT, engine=f"hkvtool reference engine, {preset.name}",
-         evidence=[*EVIDENCE, *evidence], note=note)  # fmt: skip
+         evidence=evidence, note=note)  # fmt: skip
     for pool in pools:
         keys: dict[str, Any] = {"zeroed": True}
         if pool.reserved:
@@ -30,8 +36,8 @@ def declare(
             emit("group", **_group(preset, group, pool))
     for group in preset.groups:
         emit("kernel", kernel=f"{group.name}.attention", group=group.name, expects=_abi(group))
-    if cap is not None:
-        emit("limits", recovering_blocks=cap)
+    if config.cap is not None:
+        emit("limits", recovering_blocks=config.cap)
 
 
 def _group(preset: Preset, group: Group, pool: BlockPool) -> dict[str, Any]:

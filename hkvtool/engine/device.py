@@ -33,7 +33,8 @@ class Device:
     def prepare(self, step: int, copies: list[tuple[str, str, int, int]]) -> None:
         """Clear blocks that come in another form than they had, and run copies on write."""
         if self.allocator.reformed:
-            blocks, self.allocator.reformed = self.allocator.reformed, []
+            blocks = list(self.allocator.reformed)
+            self.allocator.reformed = {}
             self.memory.zero(blocks)
             self.emit("zero", step=step, pool="gpu", blocks=blocks)
         for req, name, source, target in copies:
@@ -47,17 +48,17 @@ class Device:
             blocks = self.allocator.held[request.id][table.name]
             for group in table.groups:
                 if group.form in (Form.TAIL, Form.RECURRENT):
-                    self._use(step, request, group, blocks, *group.reads(work))
+                    self.use(step, request, group, blocks, *group.reads(work))
             for group in table.groups:
-                self._write(step, request, table, group, blocks, work)
+                self.write(step, request, table, group, blocks, work)
             # The indexer, last of its table, chooses what the history is read for.
             for group in reversed(table.groups):
                 if group.form not in (Form.TAIL, Form.RECURRENT):
-                    self._use(step, request, group, blocks, *group.reads(work))
+                    self.use(step, request, group, blocks, *group.reads(work))
                 if group.form is Form.INDEXER and work.decode:
                     self._select(step, request, group, work)
 
-    def _write(
+    def write(
         self, step: int, request: Request, table: Table, group: Group, blocks: dict[int, int],
         work: Work,
     ) -> None:  # fmt: skip
@@ -113,7 +114,7 @@ class Device:
         place = next(i for i, group in enumerate(groups) if group.name == index.serves)
         return pool.versions[place][block]
 
-    def _use(
+    def use(
         self, step: int, request: Request, group: Group, blocks: dict[int, int], start: int,
         end: int,
     ) -> None:  # fmt: skip

@@ -25,6 +25,7 @@ from hkvtool.engine.memory import Memory
 from hkvtool.engine.pool import BlockPool
 from hkvtool.engine.scheduler import Scheduler
 from hkvtool.engine.tiers import Tiers
+from hkvtool.engine.wire import Wire
 from hkvtool.engine.workload import Request
 from hkvtool.model.errors import HkvError
 from hkvtool.model.forms import Form
@@ -53,6 +54,8 @@ class Engine:
         self.sink = sink
         self.now = 0
         self.events = self.steps = self.requests = 0
+        self.wire = Wire(self.emit) if config.wire else None
+        self.extra_evidence: list[str] = []
         self._stack = ExitStack()
         self._random = random.Random(config.seed)
         lower = [
@@ -61,7 +64,7 @@ class Engine:
         ]  # fmt: skip
         self.allocator = HybridAllocator(config.preset, config.blocks, self.emit, lower)
         self.memory = Memory(config.preset, config.device)
-        self.tiers = Tiers(self.allocator, self.memory, config.cap, lambda: self.now)
+        self.tiers = Tiers(self.allocator, self.memory, config, lambda: self.now)
         self.device = Device(self.allocator, self.memory)
         self.scheduler = Scheduler(config, self.allocator, self.tiers)
         self.tables = StepTables(self.emit, self.memory, config.running)
@@ -73,6 +76,8 @@ class Engine:
         """Hand one event to the sink, with the time."""
         self.events += 1
         self.sink({"ev": ev, **keys, "ts": self.now})
+        if self.wire is not None:
+            self.wire.follow(ev, keys)
 
     def __enter__(self) -> Engine:
         # The kernels are many and small: waking threads for each costs more than it gives.
@@ -91,7 +96,7 @@ class Engine:
 
     def declare(self, note: str = "") -> None:
         """Emit the head of the trace."""
-        declare(self.emit, self.config.preset, self.allocator.pools, self.config.cap, note)
+        declare(self.emit, self.config, self.allocator.pools, note, self.extra_evidence)
 
     def run(self, requests: Iterable[Request], note: str = "") -> None:
         """Run requests, given in order of arrival, until all have ended and nothing moves."""
@@ -106,11 +111,16 @@ class Engine:
             self.tiers.spill()
             works = self.scheduler.plan()
             if works:
-                self._dispatch(works)
+                self.dispatch(works)
             if len(self._in_flight) > (1 if self.config.asynchronous and works else 0):
-                self._retire(self._in_flight.popleft())
+                self.retire(self._in_flight.popleft())
             elif not works and not self._wait(coming):
                 return
+
+    def submit(self, request: Request, *, front: bool = False) -> Live:
+        """A request arrives now, at the end of the queue or before everybody else."""
+        self.requests += 1
+        return self.scheduler.submit(request, front=front)
 
     def compute(self, live: Live, budget: int) -> None:
         """One step for one request alone, from its plan to its end."""
@@ -120,13 +130,12 @@ class Engine:
                 f"request {live.request.id} finds no room in {self.config.blocks:,} blocks",
                 hint="give the pool more, or --blocks unlimited",
             )
-        self._dispatch([(live, work)])
-        self._retire(self._in_flight.popleft())
+        self.dispatch([(live, work)])
+        self.retire(self._in_flight.popleft())
 
     def _arrive(self, coming: Request | None, arrivals: Iterator[Request]) -> Request | None:
         while coming is not None and coming.arrival <= self.now:
-            self.requests += 1
-            live = self.scheduler.submit(coming)
+            live = self.submit(coming)
             if self._random.random() < self.config.abort_rate:
                 at = coming.arrival + int(self._random.expovariate(1 / _ABORT_AFTER))
                 heapq.heappush(self._aborts, (at, self.requests, live))
@@ -145,7 +154,7 @@ class Engine:
         self.now = max(self.now, min(moments))
         return True
 
-    def _dispatch(self, works: list[tuple[Live, Work]]) -> None:
+    def dispatch(self, works: list[tuple[Live, Work]]) -> None:
         number = self.steps
         self.steps += 1
         tokens = sum(work.end + work.draft - work.start for _, work in works)
@@ -167,15 +176,15 @@ class Engine:
     def _first(self, live: Live, table: str) -> int:
         return next(iter(self.allocator.held[live.request.id][table].values()), 0)
 
-    def _retire(self, step: Step) -> None:
+    def retire(self, step: Step) -> None:
         self.now = max(self.now, step.end)
         self.memory.settle()
         self.emit("retire", step=step.number, reqs=[live.request.id for live, _, _ in step.works])
         for live, epoch, work in step.works:
             if epoch == live.epoch:
-                self._complete(live, work)
+                self.complete(live, work)
 
-    def _complete(self, live: Live, work: Work) -> None:
+    def complete(self, live: Live, work: Work) -> None:
         """What the host does when it knows a request's part of a step to be done."""
         allocator, request, preset = self.allocator, live.request, self.config.preset
         accepted = self._random.randint(0, work.draft) if work.draft else 0

@@ -19,13 +19,16 @@ from typing import Any
 import torch
 
 from hkvtool.engine.geometry import Group, Preset
-from hkvtool.engine.workload import TOKEN_BITS, Request
+from hkvtool.engine.workload import SALT_SHIFT, TOKEN_BITS, Request
 from hkvtool.model.errors import HkvError
 from hkvtool.model.forms import Form
 
 VERSION_BITS, GENERATION_BITS = 12, 23
 _LOW = VERSION_BITS + GENERATION_BITS
 _VERSION = ((1 << VERSION_BITS) - 1) << GENERATION_BITS
+GARBLE = 0x2A5A5A5A
+"""Bits to flip where bytes are to be wrong."""
+
 _KEPT = 100
 """Mismatches told in full; the rest are counted."""
 
@@ -148,6 +151,29 @@ class Memory:
         ids = torch.tensor(there, device=pages.device)
         pages[ids, offset : offset + group.rows] = rows.to(pages.device)
 
+    def read_clear(self, group: Group, request: Request, block: int, row: int, step: int) -> None:
+        """Read the rows of a block from `row` on as a kernel that counts on their being clear."""
+        rows = self._gather("gpu", group, [block])[row:]
+        nothing = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        self._queue((rows != 0).any(1), rows, nothing, nothing, group, request, [block], row, step)
+
+    def clear(self, group: Group, block: int, row: int) -> bool:
+        """Whether a block's rows from `row` on are all zero."""
+        return not bool(self._gather("gpu", group, [block])[row:].any())
+
+    def garble(self, pool: str, group: Group, blocks: Sequence[int], bits: int) -> None:
+        """Flip bits in every row of these blocks, as a wrong codec or a broken link would."""
+        pages, offset = self.pages[pool].rows, self.offset[group.name]
+        ids = torch.tensor(blocks, device=pages.device)
+        pages[ids, offset : offset + group.rows] ^= bits
+
+    def fingerprint(self, pool: str, group: Group, blocks: Sequence[int]) -> list[int]:
+        """A checksum of each block's rows, the same wherever they stand."""
+        rows = self._gather(pool, group, blocks).view(len(blocks), -1)
+        weights = self._positions(rows.shape[1])[: rows.shape[1]].to(rows.device) * 2 + 1
+        sums: list[int] = ((rows * weights).sum(1) & (1 << 61) - 1).tolist()
+        return sums
+
     # --- the account -------------------------------------------------------------------------
 
     def settle(self) -> int:
@@ -227,7 +253,8 @@ class Memory:
             nodes = torch.tensor(request.nodes, dtype=torch.int64)
             own = torch.full((request.output + 64,), request.own, dtype=torch.int64)
             prompt = nodes.repeat_interleave(request.unit)[: request.prompt]
-            known = self._contents[request.id] = torch.cat((prompt, own)).to(self.device)
+            salted = torch.cat((prompt, own)) | request.salt << SALT_SHIFT
+            known = self._contents[request.id] = salted.to(self.device)
         return known
 
     def _gather(self, pool: str, group: Group, blocks: Sequence[int]) -> Any:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 Evicted = dict[str, list[int]]
 """Blocks that lost their hashes, by table."""
 
+Reformed = dict[int, str]
+"""Blocks that change table, and the one they were of."""
+
 NO_KEY = -1
 
 
@@ -53,13 +56,13 @@ class BlockPool:
         """Whether a hash leads to the block."""
         return self.key[block] != NO_KEY or block in self.partial
 
-    def take(self, table: str, starts: Sequence[int]) -> tuple[list[int], list[int], Evicted]:
+    def take(self, table: str, starts: Sequence[int]) -> tuple[list[int], Reformed, Evicted]:
         """The next blocks of the free list, one for each first token, in a new generation each.
 
-        Returns them, those that held another form before, and what taking them evicted.
+        Returns them, those that were of another table before, and what taking them evicted.
         """
         blocks: list[int] = []
-        reformed: list[int] = []
+        reformed: dict[int, str] = {}
         evicted: Evicted = {}
         for start in starts:
             block, _ = self.free.popitem(last=False)
@@ -70,7 +73,7 @@ class BlockPool:
                 self.forget(block)
                 evicted.setdefault(before, []).append(block)
             if before is not None and before != table:
-                reformed.append(block)
+                reformed[block] = before
             self.generation[block] += 1
             self.refs[block] = 1
             self.table[block] = table

@@ -37,10 +37,13 @@ class Scheduler:
         self.preemptions = self.resumes = self.vetoed = 0
         self.matched = self.resumed = self.asked = 0
 
-    def submit(self, request: Request) -> Live:
+    def submit(self, request: Request, *, front: bool = False) -> Live:
         """A request arrives."""
         live = Live(request, known=request.prompt, target=request.total)
-        self.waiting.append(live)
+        if front:
+            self.waiting.appendleft(live)
+        else:
+            self.waiting.append(live)
         return live
 
     def plan(self) -> list[tuple[Live, Work]]:
@@ -90,12 +93,12 @@ class Scheduler:
             if len(self.running) + self.recovering >= self.config.running:
                 return
             live = self.waiting[0]
-            hit = self._match(live)
+            hit = self.match(live)
             if hit.loads() and not self.tiers.admits(hit):
                 if self.tiers.recovering:
                     self._refuse(live, self.tiers.cost(hit), "cap on recovering blocks")
                     return
-                hit = self._match(live, near=True)
+                hit = self.match(live, near=True)
             shared = hit.at == live.known
             start = hit.at - shared
             needs = self._needs(live, hit, start, budget)
@@ -123,7 +126,7 @@ class Scheduler:
             works.append((live, work))
             budget -= work.end - work.start
 
-    def _match(self, live: Live, *, near: bool = False) -> Hit:
+    def match(self, live: Live, *, near: bool = False) -> Hit:
         """The hit of a request, checked against what the blocks are now."""
         pools = self.allocator.pools[:1] if near else self.allocator.pools
         preset, known = self.config.preset, live.known
@@ -215,7 +218,7 @@ class Scheduler:
         self.running.append(live)
         self.emit("admit", req=live.request.id)
         if live.hit:
-            self._resume(live)
+            self.resume(live)
 
     def launch(self, live: Live, budget: int) -> Work | None:
         """The request's next work within a budget of tokens, with the blocks it takes."""
@@ -226,7 +229,7 @@ class Scheduler:
         live.in_flight += 1
         return work
 
-    def _resume(self, live: Live) -> None:
+    def resume(self, live: Live) -> None:
         self.resumes += 1
         req, held = live.request.id, self.allocator.held[live.request.id]
         blocks: dict[str, list[int]] = {}
@@ -236,7 +239,7 @@ class Scheduler:
             found = [held[table.name][i] for i in span if i in held[table.name]]
             for group in table.groups:
                 blocks[group.name] = found if len(found) == len(span) else []
-                if blocks[group.name]:
+                if blocks[group.name] and table.name in live.route:
                     route[group.name] = live.route[table.name]
         self.emit("resume", req=req, at=live.ahead, blocks=blocks, route=route)
         # What a trusting engine lacks it makes room for and reads as if it were there.

@@ -12,8 +12,10 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from hkvtool.engine.allocator import HybridAllocator, Published, runs
+from hkvtool.engine.config import Config
 from hkvtool.engine.geometry import Group, Table
 from hkvtool.engine.lookup import Hit
 from hkvtool.engine.memory import Memory
@@ -48,6 +50,7 @@ class Transfer:
     source: str
     moves: list[Move]
     finish: Callable[[], None]
+    req: str = ""
     name: str = ""
     bytes: int = 0
     recovering: int = field(default=0)
@@ -57,19 +60,20 @@ class Tiers:
     """The pools below the device and the transfers to and from them."""
 
     def __init__(
-        self, allocator: HybridAllocator, memory: Memory, cap: int | None, clock: Callable[[], int]
+        self, allocator: HybridAllocator, memory: Memory, config: Config, clock: Callable[[], int]
     ) -> None:
         self.allocator = allocator
         self.memory = memory
         self.emit = allocator.emit
         self.clock = clock
-        self.cap = cap
+        self.cap = config.cap
+        self.fingerprint = config.fingerprint
         self.lower = {pool.name: pool for pool in allocator.pools[1:]}
         self.recovering = 0
         """Device blocks with a load under way, counted once a group."""
         self.stored = self.loaded = self.spilled = 0
         self._count = 0
-        self._under_way: list[tuple[int, int, Transfer]] = []
+        self.under_way: list[tuple[int, int, Transfer]] = []
         self._storing: set[tuple[str, int]] = set()
         self._spilling = False
 
@@ -109,7 +113,9 @@ class Tiers:
             ends.append(self._stored(request, name, cpu, new, far, holder))
             self.stored += len(new)
         if moves:
-            self._begin(Transfer("stream:store", False, "gpu", moves, lambda: _all(ends)))
+            self.begin(
+                Transfer("stream:store", False, "gpu", moves, lambda: _all(ends), request.id)
+            )
 
     def _wanted(self, name: str, key: int) -> bool:
         if (name, key) in self._storing:
@@ -192,7 +198,7 @@ class Tiers:
             ends.append(self._spilled(name, near, far, keys, holder))
             self.spilled += len(near)
         self._spilling = True
-        self._begin(Transfer("io", False, "cpu", moves, lambda: _all(ends)))
+        self.begin(Transfer("io", False, "cpu", moves, lambda: _all(ends)))
 
     def _spilled(
         self, name: str, near: list[int], far: list[int], keys: list[int], holder: str
@@ -256,12 +262,13 @@ class Tiers:
                 self.loaded += len(near)
         ends.append(ready)
         # Nothing may clear or rewrite a block that a load is about to fill.
-        taken = {block for move in moves for block in move.near}
-        self.allocator.reformed = [b for b in self.allocator.reformed if b not in taken]
-        transfer = Transfer("stream:load", True, "gpu", moves, lambda: _all(ends))
+        for move in moves:
+            for block in move.near:
+                self.allocator.reformed.pop(block, None)
+        transfer = Transfer("stream:load", True, "gpu", moves, lambda: _all(ends), request.id)
         transfer.recovering = self.cost(hit)
         self.recovering += transfer.recovering
-        self._begin(transfer)
+        self.begin(transfer)
 
     def _loaded(
         self, request: Request, name: str, pool: BlockPool, entries: list[tuple[int, int]],
@@ -287,7 +294,7 @@ class Tiers:
     def _number(self) -> None:
         self._count += 1
 
-    def _begin(self, transfer: Transfer) -> None:
+    def begin(self, transfer: Transfer) -> None:
         self._number()
         transfer.name = f"t{self._count}"
         lane = transfer.lane
@@ -305,25 +312,35 @@ class Tiers:
             if move.tier.name == "disk":
                 slowest = "disk"
             name = move.group.name if transfer.source == "gpu" else f"{move.group.name}@cpu"
-            keys = {side: move.tier.name} | ({"tokens": move.tokens} if move.tokens else {})
+            if self.fingerprint and not transfer.load:
+                self._fingerprint(transfer.source, name, move, "store")
+            keys: dict[str, Any] = {side: move.tier.name}
+            if move.tokens:
+                keys["tokens"] = move.tokens
+            if transfer.req:
+                keys["req"] = transfer.req
             self.emit(
                 ev, actor=lane, handle=move.handle, group=name, blocks=move.near, peer=move.far,
                 bytes=size, **keys,
             )  # fmt: skip
         end = self.clock() + int(transfer.bytes / BYTES_PER_SECOND[slowest] * 1e9) + 1
-        heapq.heappush(self._under_way, (end, self._count, transfer))
+        heapq.heappush(self.under_way, (end, self._count, transfer))
+
+    def _fingerprint(self, pool: str, name: str, move: Move, at: str) -> None:
+        values = self.memory.fingerprint(pool, move.group, move.near)
+        self.emit("fingerprint", group=name, blocks=move.near, values=values, at=at)
 
     @property
     def next_end(self) -> int | None:
         """When the next transfer ends, if one is under way."""
-        return self._under_way[0][0] if self._under_way else None
+        return self.under_way[0][0] if self.under_way else None
 
     def poll(self) -> None:
         """End the transfers whose time has come."""
-        while self._under_way and self._under_way[0][0] <= self.clock():
-            self._end(heapq.heappop(self._under_way)[2])
+        while self.under_way and self.under_way[0][0] <= self.clock():
+            self.end(heapq.heappop(self.under_way)[2])
 
-    def _end(self, transfer: Transfer) -> None:
+    def end(self, transfer: Transfer) -> None:
         for move in transfer.moves:
             near, far = (transfer.source, move.near), (move.tier.name, move.far)
             source, target = (far, near) if transfer.load else (near, far)
@@ -332,6 +349,9 @@ class Tiers:
             self.emit(ev, actor=transfer.lane, handle=move.handle)
         self.emit("signal", actor=transfer.lane, event=f"{transfer.name}.done")
         self.emit("wait", event=f"{transfer.name}.done")
+        if self.fingerprint and transfer.load:
+            for move in transfer.moves:
+                self._fingerprint("gpu", move.group.name, move, "load")
         self.recovering -= transfer.recovering
         transfer.finish()
 

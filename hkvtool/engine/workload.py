@@ -25,6 +25,9 @@ TOKEN_BITS = 22
 OWN = 1 << 30
 """Content ids from here on are a request's own tokens: what it generated, shared with nobody."""
 
+SALT_SHIFT = 32
+"""Above any node and any own content."""
+
 _MAX_LINE = 64 << 20
 
 
@@ -44,10 +47,13 @@ class Request:
     nodes: tuple[int, ...]
     unit: int
     own: int
+    salt: int = 0
+    """A tenant's own key space: equal tokens under another salt are other content."""
 
     def content(self, token: int) -> int:
         """What the token at this position is: equal values mean equal tokens up to it."""
-        return self.nodes[token // self.unit] if token < self.prompt else self.own
+        node = self.nodes[token // self.unit] if token < self.prompt else self.own
+        return self.salt << SALT_SHIFT | node
 
     def key(self, end: int) -> int:
         """The content hash of the prefix [0, end). A block that ends at `end` is known by it."""
@@ -56,9 +62,10 @@ class Request:
     def keys(self, indices: Iterable[int], size: int) -> list[int]:
         """The keys of blocks of `size` tokens by their index, all at once."""
         nodes, unit, prompt, own = self.nodes, self.unit, self.prompt, self.own
+        salt = self.salt << SALT_SHIFT + TOKEN_BITS
         ends = [(index + 1) * size for index in indices]
         return [
-            (nodes[(end - 1) // unit] if end <= prompt else own) << TOKEN_BITS | end
+            salt | (nodes[(end - 1) // unit] if end <= prompt else own) << TOKEN_BITS | end
             for end in ends
         ]  # fmt: skip
 
