@@ -60,8 +60,9 @@ class Row(NamedTuple):
     """One event as columns. `ev` 0 is an event that cannot be taken at its word.
 
     `group2` is the written group of a copy or the tail group of a seal; `pool2` the far pool
-    of a transfer; `aux` the event's own scalar (`at`, `to`, `window_start`); `blocks2` the
-    `dst` of a copy, the `peer` of a transfer, or the `front` of a free.
+    of a transfer; `aux` the event's own scalar (`at`, `to`, `window_start`, the number of a copy's `src_group`);
+    `blocks2` the `dst` of a copy, the `peer` of a transfer, what `failed` of it, or the `front` of
+    a free.
     """
 
     pos: int
@@ -120,7 +121,7 @@ _OWN: dict[str, dict[str, str]] = {
     "slide": {"window_start": "int:aux"},
     "seal": {"from": "name:group2:group"},
     "copy": {
-        "src": "list:blocks", "dst": "list:blocks2", "src_group": "",
+        "src": "list:blocks", "dst": "list:blocks2", "src_group": "number:aux:group",
         "dst_group": "name:group2:group",
     },
     "rollback": {"to": "int:aux"},
@@ -128,8 +129,8 @@ _OWN: dict[str, dict[str, str]] = {
     "lookup": {"tokens": "int:aux", "hashes": "", "blocks": ""},
     "store_begin": {"to": "name:pool2:pool", "peer": "list:blocks2"},
     "load_begin": {"from": "name:pool2:pool", "peer": "list:blocks2"},
-    "store_end": {"ok": "notflag:4"},
-    "load_end": {"ok": "notflag:4"},
+    "store_end": {"ok": "notflag:4", "failed": "list:blocks2"},
+    "load_end": {"ok": "notflag:4", "failed": "list:blocks2"},
     "pool": {"blocks": "int:aux"},
     "state": {"hashes": "", "versions": ""},
     "weights": {"version": ""},
@@ -168,7 +169,7 @@ def encode(event: Event, names: Names) -> Row:
             rest[key] = value
             continue
         kind, _, where = route.partition(":")
-        if kind == "name":
+        if kind in ("name", "number"):
             column, _, domain = where.partition(":")
             columns[column] = names.id(domain, value)
         elif kind in ("int", "list"):
@@ -205,6 +206,10 @@ def decode(row: Row, names: Names) -> Event:
             number = getattr(row, column)
             if number != NO_NAME:
                 data[key] = names.name(domain, number)
+        elif kind == "number":
+            column, _, domain = where.partition(":")
+            if row.aux != MISSING:
+                data[key] = names.name(domain, row.aux)
         elif kind == "int":
             value = getattr(row, where)
             if value != MISSING:

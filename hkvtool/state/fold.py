@@ -6,7 +6,7 @@ every question about one moment. The transitions are those of `hkvtool.state.ste
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import Event
@@ -58,10 +58,7 @@ class Fold:
     def __init__(self, names: Names | None = None) -> None:
         self.names = names or Names()
         self.declared = Declarations()
-        self.st = a.Arrays(*([] for _ in a.Arrays._fields))
-        self.st.h.extend([0] * a.HEADER)
-        self.st.h[a.COMPONENTS] = 1
-        self._extend("steps", 2 * a.STEPS)
+        self.st = self._new_arrays()
         self.transfers: dict[str, Transfer] = {}
         self.pos = 0
         self.block_of: list[int] = []
@@ -121,6 +118,19 @@ class Fold:
             return group, self.declared.pools.get(str(event["pool"]))
         return group, group.pool if group else None
 
+    def _new_arrays(self) -> a.Arrays:
+        st = a.Arrays(*([] for _ in a.Arrays._fields))
+        st.h.extend([0] * a.HEADER)
+        st.h[a.COMPONENTS] = 1
+        st.steps.extend([-1] * (2 * a.STEPS))
+        return st
+
+    def _place_pool(self, pool: Pool) -> None:
+        """Where a pool's slots start: nowhere, as slots are given out one by one."""
+
+    def _all_slots(self) -> Iterable[int]:
+        return range(len(self.block_of))
+
     # --- growing ---------------------------------------------------------------------------
 
     def _extend(self, per: str, size: int) -> None:
@@ -178,6 +188,7 @@ class Fold:
         else:
             pool.map = self._pools[pool.id].map
             self._pools[pool.id] = pool
+        self._place_pool(pool)
         self.st.size[pool.id] = pool.blocks
         self.st.tier[pool.id] = int(pool.tier)
         self._mirrors()
@@ -190,12 +201,7 @@ class Fold:
         self._widen(group.component + 1)
         self._extend("group", len(self.declared.groups))
         st = self.st
-        tables = len(self.declared.tables)
-        if tables != st.h[a.TABLES]:
-            old = max(1, st.h[a.TABLES])
-            rows = [st.next_token[i : i + old] for i in range(0, len(st.next_token), old)]
-            st.next_token[:] = [v for row in rows for v in row + [0] * (tables - len(row))]
-            st.h[a.TABLES] = tables
+        self._grow_tables(len(self.declared.tables))
         st.g_table[group.id] = group.table_id
         st.g_comp[group.id] = group.component
         st.g_tokens[group.id] = group.block_tokens
@@ -206,17 +212,29 @@ class Fold:
         self._mirrors()
         return None
 
+    def _grow_tables(self, tables: int) -> None:
+        """Make room for a request's place in so many block tables."""
+        st = self.st
+        old = max(1, st.h[a.TABLES])
+        if tables == st.h[a.TABLES]:
+            return
+        rows = [st.next_token[i : i + old] for i in range(0, len(st.next_token), old)]
+        st.next_token[:] = [v for row in rows for v in row + [0] * (tables - len(row))]
+        st.h[a.TABLES] = tables
+
     def _mirrors(self) -> None:
         """Which component a group's content is on each pool."""
-        groups, pools = list(self.declared.groups.values()), self._pools
-        table = [-1] * (len(groups) * len(pools))
-        for group in groups:
-            for pool in pools:
-                if pool is not group.pool:
-                    there = self.declared.mirror(group, pool)
-                    if there is not None:
-                        table[group.id * len(pools) + pool.id] = there.component
-        self.st.mirror[:] = table
+        width = len(self.st.base)
+        size = len(self.declared.groups) * width
+        self.st.mirror.extend([-1] * (size - len(self.st.mirror)))
+        self._fill_mirrors(width)
+
+    def _fill_mirrors(self, width: int) -> None:
+        for group in self.declared.groups.values():
+            for pool in self._pools:
+                there = None if pool is group.pool else self.declared.mirror(group, pool)
+                place = group.id * width + pool.id
+                self.st.mirror[place] = -1 if there is None else there.component
 
     def _declare_kernel(self, event: Event) -> Problem | None:
         if self.group(event["group"]) is None:
@@ -254,7 +272,7 @@ class Fold:
 
     def _doubt(self, event: Event) -> None:
         pool = self.declared.pools.get(str(event.get("pool")))
-        for slot in range(len(self.block_of)):
+        for slot in self._all_slots():
             if pool is None or self.st.slot_pool[slot] == pool.id:
                 self.st.unsure[slot] = 1
 
