@@ -60,9 +60,9 @@ class Row(NamedTuple):
     """One event as columns. `ev` 0 is an event that cannot be taken at its word.
 
     `group2` is the written group of a copy or the tail group of a seal; `pool2` the far pool
-    of a transfer; `aux` the event's own scalar (`at`, `to`, `window_start`, the number of a copy's `src_group`);
-    `blocks2` the `dst` of a copy, the `peer` of a transfer, what `failed` of it, or the `front` of
-    a free.
+    of a transfer; `aux` the event's own scalar (`at`, `to`, `window_start`, the number of a copy's
+    `src_group`); `blocks2` the `dst` of a copy, the `peer` of a transfer, what `failed` of it, or
+    the `front` of a free.
     """
 
     pos: int
@@ -91,8 +91,17 @@ class Row(NamedTuple):
     problem: str | None = None
 
 
-_ROUTES: dict[str, dict[str, str]] = {}
-"""By event: key to the place its value goes, as `kind:column[:domain]`."""
+class _Route(NamedTuple):
+    """Where the value of a key goes: a column, or a bit of `flags`; names have a domain."""
+
+    kind: str
+    column: str
+    domain: str
+    bit: int
+
+
+_ROUTES: dict[str, dict[str, _Route]] = {}
+"""By event and key. Written below as `kind:column[:domain]` or `kind:bit`."""
 
 _EVERYWHERE = {
     "actor": "name:actor:actor",
@@ -137,14 +146,19 @@ _OWN: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def _routes(ev: str) -> dict[str, str]:
+def _route(text: str) -> _Route:
+    kind, _, where = text.partition(":")
+    column, _, domain = where.partition(":")
+    return _Route(kind, column, domain, int(where) if where.isdigit() else 0)
+
+
+def _routes(ev: str) -> dict[str, _Route]:
     found = _ROUTES.get(ev)
     if found is None:
         spec = EVENTS[ev]
-        found = {k: v for k, v in _EVERYWHERE.items() if k in spec.keys}
-        found.update(_OWN.get(ev, {}))
-        _ROUTES[ev] = {k: v for k, v in found.items() if v}
-        found = _ROUTES[ev]
+        said = {k: v for k, v in _EVERYWHERE.items() if k in spec.keys}
+        said.update(_OWN.get(ev, {}))
+        found = _ROUTES[ev] = {k: _route(v) for k, v in said.items() if v}
     return found
 
 
@@ -168,19 +182,17 @@ def encode(event: Event, names: Names) -> Row:
         if route is None:
             rest[key] = value
             continue
-        kind, _, where = route.partition(":")
+        kind, column, domain, bit = route
         if kind in ("name", "number"):
-            column, _, domain = where.partition(":")
             columns[column] = names.id(domain, value)
         elif kind in ("int", "list"):
-            columns[where] = value
+            columns[column] = value
         elif kind == "tokens":
             columns["t0"], columns["t1"] = value
         elif kind == "names":
-            column, _, domain = where.partition(":")
             columns[column] = [names.id(domain, v) for v in value]
         elif value is (kind == "flag"):
-            flags |= int(where)
+            flags |= bit
         else:
             rest[key] = value
     return Row(
@@ -199,23 +211,20 @@ def decode(row: Row, names: Names) -> Event:
         return Event(row.pos, event.ev, event.data, row.problem, event.raw)
     ev = BY_CODE[row.ev].name
     data: dict[str, Any] = {"ev": ev}
-    for key, route in _routes(ev).items():
-        kind, _, where = route.partition(":")
+    for key, (kind, column, domain, bit) in _routes(ev).items():
         if kind == "name":
-            column, _, domain = where.partition(":")
             number = getattr(row, column)
             if number != NO_NAME:
                 data[key] = names.name(domain, number)
         elif kind == "number":
-            column, _, domain = where.partition(":")
             if row.aux != MISSING:
                 data[key] = names.name(domain, row.aux)
         elif kind == "int":
-            value = getattr(row, where)
+            value = getattr(row, column)
             if value != MISSING:
                 data[key] = value
         elif kind == "list":
-            value = getattr(row, where)
+            value = getattr(row, column)
             if value is not None:
                 data[key] = value
         elif kind == "tokens":
@@ -224,7 +233,7 @@ def decode(row: Row, names: Names) -> Event:
         elif kind == "names":
             if row.hashes is not None:
                 data[key] = [names.name("hash", h) for h in row.hashes]
-        elif row.flags & int(where):
+        elif row.flags & bit:
             data[key] = kind == "flag"
     if row.rest:
         data.update(json.loads(row.rest))

@@ -67,7 +67,8 @@ def _names_block(block: int) -> str:
     here = f"(list_contains(blocks, {block}) OR list_contains(blocks2, {block}))"
     return (
         f"({here} OR {_is('group')} "
-        f"OR ({_is('lookup', 'resume', 'remap')} AND contains(rest, '{block}')) "
+        f"OR ({_is('lookup', 'resume', 'remap')} AND contains(rest, '{block}') "
+        f"AND regexp_matches(rest, '(^|[^0-9]){block}([^0-9]|$)')) "
         f"OR handle IN (SELECT handle FROM events "
         f"WHERE {_is('store_begin', 'load_begin')} AND {here}))"
     )

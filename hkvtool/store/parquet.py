@@ -102,6 +102,10 @@ def _named(batch: Any, texts: dict[str, Any]) -> Any:
         else:
             columns[name] = texts[domain].take(columns[name])
     columns["owner"] = texts["req"].take(owner)
+    copies = pc.equal(columns["ev"], "copy")
+    nothing = pa.scalar(None, pa.int64())
+    columns["src_group"] = texts["group"].take(pc.if_else(copies, columns["aux"], nothing))
+    columns["aux"] = pc.if_else(copies, nothing, columns["aux"])
     return pa.table(columns)
 
 
@@ -146,7 +150,7 @@ def read_parquet(path: str) -> Iterator[Event]:
 def _row(values: dict[str, Any], spelling: dict[str, str], names: Names) -> Row:
     kind = values["ev"]
     values["ev"] = 0 if kind == MALFORMED else EVENTS[kind].code
-    owner = values.pop("owner")
+    owner, src_group = values.pop("owner"), values.pop("src_group")
     for column, domain in NAMES_OF.items():
         said = values[column]
         if column == "hashes":
@@ -156,6 +160,8 @@ def _row(values: dict[str, Any], spelling: dict[str, str], names: Names) -> Row:
             values[column] = names.id(domain, _name(said, spelling[domain]))
     if owner is not None:
         values["group2"] = names.id("req", _name(owner, spelling["req"]))
+    if src_group is not None:
+        values["aux"] = names.id("group", _name(src_group, spelling["group"]))
     for column, absent in ABSENT.items():
         if values[column] is None:
             values[column] = absent

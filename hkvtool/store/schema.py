@@ -69,11 +69,11 @@ t1 BIGINT end of `tokens`
 version BIGINT content version as stated
 kv_version BIGINT KV version that indexer rows belong to
 aux BIGINT the event's own number: `at` of a resume, `tokens` of a lookup, `to` of a rollback,
- `window_start` of a slide, `blocks` of a pool
+ `window_start` of a slide, `blocks` of a pool, `src_group` of a copy (names `group`)
 flags UTINYINT bits: 1 padding rows (`pad`), 2 graph bypassed (`bypass`),
  4 transfer failed (`ok` false)
 blocks BIGINT[] block ids, in token order; `src` of a copy
-blocks2 BIGINT[] `dst` of a copy, `peer` of a transfer, `front` of a free
+blocks2 BIGINT[] `dst` of a copy, `peer` of a transfer and what `failed` of it, `front` of a free
 hashes INTEGER[] content hashes beside `blocks` (names `hash`)
 rest VARCHAR every other key, as a JSON object; the line itself where `ev` is 0
 problem VARCHAR why the event cannot be taken at its word (HKV905)

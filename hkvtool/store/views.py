@@ -60,6 +60,7 @@ def _rest(key: str, kind: str = "VARCHAR", table: str = "e") -> str:
 
 
 _HOLDERS = _codes(*HOLDERS)
+_COPY = _codes("copy")
 
 EVENT_LOG = View(
     "event_log",
@@ -74,6 +75,7 @@ step engine step
 req request
 group cache group
 group2 written group of a `copy`, tail group of a `seal`
+src_group group read by a `copy`, over `group`
 owner holder that is no request
 pool pool as stated
 pool2 far pool of a transfer
@@ -89,7 +91,7 @@ pad padding rows
 bypass graph bypassed
 ok false where a transfer failed; NULL for events that are no end of one
 blocks block ids; `src` of a copy
-blocks2 `dst` of a copy, `peer` of a transfer, `front` of a free
+blocks2 `dst` of a copy, `peer` of a transfer and what `failed` of it, `front` of a free
 rest every other key, as a JSON object
 problem why it cannot be taken at its word
 """),
@@ -100,15 +102,17 @@ SELECT e.pos, k.name AS ev,
          ELSE '{DEFAULT_ACTOR}' END AS actor,
     e.ts, e.seq, e.step, _req.name AS req, _group.name AS "group",
     CASE WHEN e.ev NOT IN ({_HOLDERS}) THEN _group2.name END AS group2,
+    CASE WHEN e.ev = {_COPY} THEN _src.name END AS src_group,
     CASE WHEN e.ev IN ({_HOLDERS}) THEN _owner.name END AS owner,
     _pool.name AS pool, _pool2.name AS pool2, _handle.name AS handle, _part.name AS part,
-    e.t0, e.t1, e.version, e.kv_version, e.aux,
+    e.t0, e.t1, e.version, e.kv_version, CASE WHEN e.ev <> {_COPY} THEN e.aux END AS aux,
     e.flags & 1 = 1 AS pad, e.flags & 2 = 2 AS bypass,
     CASE WHEN e.ev IN ({_codes("store_end", "load_end")}) THEN e.flags & 4 = 0 END AS ok,
     e.blocks, e.blocks2, e.rest, e.problem
 FROM events e JOIN kinds k ON k.ev = e.ev
 {_named("e", ("actor", "req", "group", "group2:group", "pool", "pool2:pool", "handle", "part"))}
 LEFT JOIN (SELECT id, name FROM names WHERE domain = 'req') AS _owner ON _owner.id = e.group2
+LEFT JOIN (SELECT id, name FROM names WHERE domain = 'group') AS _src ON _src.id = e.aux
 """,
 )
 
@@ -206,7 +210,7 @@ SELECT _handle.name AS handle,
     b.pos AS begin_pos, e.pos AS end_pos, e.flags & 4 = 0 AS ok, b.ts AS begin_ts, e.ts AS end_ts,
     _req.name AS req, _group.name AS "group", _pool2.name AS far_pool, _part.name AS part,
     b.t0, b.t1, b.blocks, b.blocks2 AS peer, {_rest("bytes", "BIGINT", "b")} AS bytes,
-    {_rest("failed", "BIGINT[]")} AS failed
+    e.blocks2 AS failed
 FROM (SELECT *, lead(pos) OVER (PARTITION BY handle ORDER BY pos) AS again FROM events
       WHERE ev IN ({_codes("store_begin", "load_begin")})) b
 ASOF LEFT JOIN (SELECT * FROM events WHERE ev IN ({_codes("store_end", "load_end")})) ends
@@ -288,7 +292,6 @@ GROUP BY _req.name
 )
 
 _BEGINS = _codes("store_begin", "load_begin")
-_COPY = _codes("copy")
 
 BLOCK_EVENTS = View(
     "block_events",
@@ -316,10 +319,9 @@ transfers AS (
            b.blocks2
     FROM events b LEFT JOIN home ON home."group" = b."group" WHERE b.ev IN ({_BEGINS})),
 copies AS (
-    SELECT e.pos, e.blocks, e.blocks2, coalesce(s.id, e."group") AS src,
-           coalesce(e.group2, e."group") AS dst, e.pool,
-           s.id IS NOT NULL AS src_named, e.group2 IS NOT NULL AS dst_named
-    FROM events e LEFT JOIN group_ids s ON s.name = {_rest("src_group")} WHERE e.ev = {_COPY}),
+    SELECT pos, blocks, blocks2, coalesce(aux, "group") AS src, coalesce(group2, "group") AS dst,
+           pool, aux IS NOT NULL AS src_named, group2 IS NOT NULL AS dst_named
+    FROM events WHERE ev = {_COPY}),
 listed AS (
     SELECT pos, said.key AS "group", unnest(said.value) AS block
     FROM (SELECT pos, unnest(map_entries(TRY_CAST(

@@ -24,6 +24,10 @@ from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CHUNK_ROWS
 from hkvtool.store.views import VIEWS
 
+_COMMITTED_ROWS = 1 << 19
+"""Rows a transaction: DuckDB holds on to memory for as long as one is open. That the file is
+whole or not there is the `Destination`'s to see to."""
+
 
 class TraceWriter:
     """Writes one trace, which is there under its name once the context is left without error.
@@ -37,6 +41,7 @@ class TraceWriter:
         self.names = Names()
         self.summary = Summary()
         self._con: Connection = None
+        self._uncommitted = 0
 
     def write(self, events: Iterable[Event], *, offset: int = 0) -> None:
         """Write events whose `pos` is counted on from `offset`."""
@@ -55,6 +60,12 @@ class TraceWriter:
             raise ValueError(f"pos {chunk.ints['pos'][0]} after {last}")
         self.summary.add(chunk)
         self._insert("events", chunk.record_batch())
+        self._uncommitted += chunk.n
+        if self._uncommitted >= _COMMITTED_ROWS:
+            self._uncommitted = 0
+            with self._failing():
+                self._con.execute("COMMIT")
+                self._con.execute("BEGIN TRANSACTION")
 
     def add_names(self, domain: str, first: int, names: Any) -> None:
         """Write the names of numbers from `first` on, an Arrow array of strings."""

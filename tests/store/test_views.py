@@ -74,7 +74,7 @@ def test_event_log_puts_names_back(jsonl, duckdb_of) -> None:
         jsonl(
             [
                 {"ev": "free", "blocks": [1], "group": "kv", "owner": "pin", "req": 7},
-                {"ev": "copy", "src": [1], "dst": [2], "group": "kv", "dst_group": "tail"},
+                {"ev": "copy", "src": [1], "dst": [2], "dst_group": "tail", "src_group": "swa"},
                 {"ev": "use", "group": "kv", "blocks": [1], "step": 3, "part": 0, "pad": True},
                 {"ev": "load_end", "handle": "h", "ok": False, "actor": "dma:0"},
                 {"ev": "store_end", "handle": "h"},
@@ -86,13 +86,14 @@ def test_event_log_puts_names_back(jsonl, duckdb_of) -> None:
     rows = ask(path, 'SELECT ev, actor, req, "group", group2, owner, part, pad, ok FROM event_log')
     assert rows == [
         ("free", "sched", "7", "kv", None, "pin", None, False, None),
-        ("copy", "sched", None, "kv", "tail", None, None, False, None),
+        ("copy", "sched", None, None, "tail", None, None, False, None),
         ("use", "device", None, "kv", None, None, "0", True, None),
         ("load_end", "dma:0", None, None, None, None, None, False, False),
         ("store_end", "sched", None, None, None, None, None, False, True),
         ("dispatch", "sched", None, None, None, None, None, False, None),
         ("?", "sched", None, None, None, None, None, False, None),
     ]
+    assert ask(path, "SELECT src_group, aux FROM event_log WHERE ev = 'copy'") == [("swa", None)]
     assert ask(path, "SELECT problem FROM event_log WHERE ev = '?'") == [
         ("alloc: key `blocks` is missing",)
     ]
