@@ -270,13 +270,18 @@ class HybridAllocator:
         size = table.lead.block_tokens
         start, filled = pool.start[block], pool.filled[block]
         key = pool.partial.get(block, pool.key[block])
-        resident = pool.medium == "gpu"
+        residency = "resident" if pool.medium == "gpu" else pool.medium
+        if block in pool.recovering:
+            residency = "recovering"
+        resident = residency == "resident"
         why_not = None if filled == size else "HKV101"
+        if not resident:
+            why_not = "HKV305"
         return CacheBlockState(
             block_id=block,
             form=table.lead.form if resident else Form.ON_DISK,
             version=pool.versions[0][block],
-            recoverable=filled == size,
+            recoverable=why_not is None,
             last_touch=0,
             pool=pool.name,
             group=table.name,
@@ -285,6 +290,6 @@ class HybridAllocator:
             tokens=(start, start + size),
             written=filled,
             published=None if key == NO_KEY else str(key),
-            residency="resident" if resident else pool.medium,
+            residency=residency,
             why_not=why_not,
         )

@@ -45,6 +45,8 @@ class BlockPool:
         self.key = [NO_KEY] * blocks
         self.partial: dict[int, int] = {}
         """Second hashes: of blocks that are published up to a token inside them."""
+        self.recovering: set[int] = set()
+        """Blocks that a load is filling: taken, and in no form yet."""
         self.evictions = 0
 
     @property

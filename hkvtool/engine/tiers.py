@@ -129,9 +129,7 @@ class Tiers:
         size, name = table.lead.block_tokens, f"{table.name}@{tier.name}"
         far, _, evicted = tier.take(table.name, [index * size for index, _, _ in new])
         self.allocator.evicted(evicted, f"@{tier.name}")
-        for (_, block, key), copy in zip(new, far, strict=True):
-            self.allocator.gpu.adopt(block, tier, copy)
-            self._storing.add((table.name, key))
+        self._storing.update((table.name, key) for _, _, key in new)
         done = 0
         for first, last in runs([index for index, _, _ in new]):
             part = far[done : done + last - first]
@@ -147,8 +145,9 @@ class Tiers:
     ) -> Callable[[], None]:  # fmt: skip
         def finish() -> None:
             told: Published = []
-            for (index, _, key), copy in zip(new, far, strict=True):
+            for (index, block, key), copy in zip(new, far, strict=True):
                 self._storing.discard((name, key))
+                self.allocator.gpu.adopt(block, tier, copy)
                 if tier.publish(name, key, copy):
                     told.append((index, copy, key))
             self.allocator.announce(request, tier, name, told)
@@ -191,8 +190,6 @@ class Tiers:
             far, _, evicted = disk.take(name, [cpu.start[block] for block in near])
             self.allocator.evicted(evicted, "@disk")
             self.emit("alloc", group=f"{name}@disk", blocks=far)
-            for block, copy in zip(near, far, strict=True):
-                cpu.adopt(block, disk, copy)
             for group in table.groups:
                 moves.append(Move(f"{holder}.{group.name}", group, near, far, disk))
             ends.append(self._spilled(name, near, far, keys, holder))
@@ -206,7 +203,8 @@ class Tiers:
         def finish() -> None:
             cpu, disk = self.lower["cpu"], self.lower["disk"]
             self._spilling = False
-            for key, copy in zip(keys, far, strict=True):
+            for block, key, copy in zip(near, keys, far, strict=True):
+                cpu.adopt(block, disk, copy)
                 disk.publish(name, key, copy)
             self.emit("publish", group=f"{name}@disk", blocks=far, hashes=keys)
             disk.release(far)
@@ -249,8 +247,7 @@ class Tiers:
                 pool.touch(far)
                 self.emit("touch", req=request.id, group=f"{name}@{pool.name}", blocks=far)
                 near = self.allocator.take(request.id, name, [i for i, _ in entries], aside=True)
-                for block, copy in zip(far, near, strict=True):
-                    pool.adopt(block, self.allocator.gpu, copy)
+                self.allocator.gpu.recovering.update(near)
                 self._number()
                 size, (first, last) = table.lead.block_tokens, (entries[0][0], entries[-1][0] + 1)
                 for group in table.groups:
@@ -275,7 +272,10 @@ class Tiers:
         near: list[int],
     ) -> Callable[[], None]:  # fmt: skip
         def finish() -> None:
-            size = self.allocator.table_of[name].lead.block_tokens
+            gpu, size = self.allocator.gpu, self.allocator.table_of[name].lead.block_tokens
+            for (_, block), copy in zip(entries, near, strict=True):
+                pool.adopt(block, gpu, copy)
+            gpu.recovering.difference_update(near)
             self._release(pool, name, [block for _, block in entries][::-1], request.id)
             indices = [index for index, _ in entries]
             self.allocator.held[request.id][name].update(zip(indices, near, strict=True))
@@ -283,9 +283,9 @@ class Tiers:
             new = [
                 (index, block, key)
                 for index, block, key in zip(indices, near, keys, strict=True)
-                if self.allocator.gpu.publish(name, key, block)
+                if gpu.publish(name, key, block)
             ]
-            self.allocator.announce(request, self.allocator.gpu, name, new)
+            self.allocator.announce(request, gpu, name, new)
 
         return finish
 
