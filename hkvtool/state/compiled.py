@@ -27,6 +27,12 @@ from hkvtool.state.fold import NO_SLOT, Fold
 _SOURCES = (blocks, content, hashes, transfers, step_module, loop)
 """Modules of transitions, each after those it calls."""
 
+_INLINED = frozenset(
+    "step to_slots used touch free alloc write write_slot mark_bytes fresh dispatch".split()
+)
+"""Functions that are compiled into their callers: a call hands over some seventy arrays, and these
+are called for nearly every event. The rest would only make compiling slower."""
+
 MAX_SLOTS = 1 << 26
 """Blocks of all pools together that the arrays are laid out for; beyond, fold plain."""
 
@@ -51,9 +57,8 @@ class Source(Protocol):
 
 def _cache_folder() -> Path:
     digest = hashlib.sha256()
-    for module in (*_SOURCES, a, codes):
-        assert module.__file__ is not None
-        digest.update(Path(module.__file__).read_bytes())
+    for path in (__file__, *(module.__file__ for module in (*_SOURCES, a, codes))):
+        digest.update(Path(str(path)).read_bytes())
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(root) / "hkvtool" / f"numba-{digest.hexdigest()[:16]}"
 
@@ -81,11 +86,16 @@ def _compile() -> None:
             copy = types.FunctionType(function.__code__, space, function.__name__)
             copy.__qualname__ = function.__qualname__
             copy.__module__ = function.__module__
+            # Without `_nrt` every call would count references of all arrays, which costs more than
+            # the work; none of these functions allocates.
+            options: dict[str, Any] = {"nogil": True, "_nrt": False}
+            if function.__name__ in _INLINED:
+                options["inline"] = "always"
             try:
-                jitted = numba.njit(cache=True, nogil=True)(copy)
+                jitted = numba.njit(cache=True, **options)(copy)
             except RuntimeError:
                 # No folder to cache in: compiled again in every process.
-                jitted = numba.njit(nogil=True)(copy)
+                jitted = numba.njit(**options)(copy)
             space[function.__name__] = _compiled[function.__name__] = jitted
 
 
@@ -210,6 +220,10 @@ class CompiledFold(Fold):
                 grown[name] = np.concatenate([column, np.full(more, extent.empty, np.int64)])
         if grown:
             self.st = self.st._replace(**grown)
+
+    def make_room(self, per: str, size: int) -> None:
+        """Let the arrays of `per` (entry, arena) hold `size` integers."""
+        self._extend(per, size)
 
     def _widen(self, width: int) -> None:
         """Laid out for all components from the start."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from hkvtool.store.filters import Filter
 from hkvtool.store.schema import META, SCHEMA_VERSION, TABLES
 from hkvtool.store.stored_names import StoredNames, restored
 from hkvtool.store.trace import CHUNK_ROWS, Trace
+
+if TYPE_CHECKING:
+    from hkvtool.state.keyframes import Chunk
 
 
 class DuckTrace(Trace):
@@ -70,6 +73,30 @@ class DuckTrace(Trace):
             ints = {name: chunk.column(name).to_numpy() for name in IN_BATCH}
             lists = {name: _list_column(chunk.column(name)) for name in LISTS}
             yield Batch(n=chunk.num_rows, rest=_texts(chunk.column("rest")), **ints, **lists)
+
+    @classmethod
+    def unfinished(cls, path: str, con: Connection, facts: dict[str, Any]) -> DuckTrace:
+        """The trace that a writer has open, with what it knows of it."""
+        trace = cls.__new__(cls)
+        Trace.__init__(trace, path)
+        trace._con, trace._meta = con, facts
+        return trace
+
+    def keyframe(self, pos: int) -> tuple[int, list[Chunk]] | None:
+        from hkvtool.state.keyframes import Chunk
+        from hkvtool.store.moments import unpacked
+
+        with explained(self.path):
+            con = self._con.cursor()
+            found = con.execute("SELECT max(pos) FROM keyframes WHERE pos <= ?", [pos]).fetchone()
+            if found is None or found[0] is None:
+                return None
+            rows = con.execute(
+                "SELECT field, chunk, size, data FROM keyframes WHERE pos <= ? "
+                "QUALIFY row_number() OVER (PARTITION BY field, chunk ORDER BY pos DESC) = 1",
+                [found[0]],
+            ).fetchall()
+        return found[0], [Chunk(field, n, unpacked(data, size)) for field, n, size, data in rows]
 
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
         return self._stream(f"SELECT {_STORED} FROM events", size)

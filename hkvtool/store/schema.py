@@ -114,6 +114,19 @@ value VARCHAR text, a decimal number, or JSON
 """),
 )
 
+KEYFRAMES_TABLE = Table(
+    "keyframes",
+    "The state of all blocks at some positions of a long trace, as chunks that changed since the "
+    "one before, so that any moment opens at once.",
+    _columns("""
+pos BIGINT position after which the state stands
+field VARCHAR array of the fold (`hkvtool.state.arrays`)
+chunk INTEGER which stretch of it
+size INTEGER bytes before compression
+data BLOB 64-bit integers, little-endian, zstd
+"""),
+)
+
 NAMES_OF = {
     "actor": "actor", "req": "req", "group": "group", "group2": "group", "pool": "pool",
     "pool2": "pool", "handle": "handle", "part": "part", "hashes": "hash",
@@ -123,7 +136,7 @@ NAMES_OF = {
 HOLDERS = ("touch", "free", "pin", "unpin")
 """Events whose `group2` is a holder that is no request, under `req`."""
 
-TABLES = (EVENTS_TABLE, NAMES_TABLE, KINDS_TABLE, META_TABLE)
+TABLES = (EVENTS_TABLE, NAMES_TABLE, KINDS_TABLE, META_TABLE, KEYFRAMES_TABLE)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 from hkvtool.model.rows import DOMAINS, Names
@@ -52,6 +53,8 @@ class _Pages(Sequence[Any]):
         return self._count
 
     def __getitem__(self, number: Any) -> Any:
+        # The fold's numbers are numpy's.
+        number = index(number)
         if not 0 <= number < self._count:
             raise IndexError(f"no {self._domain} has number {number}")
         page = self._pages.get(number // PAGE)

@@ -113,6 +113,8 @@ class Summary:
 
     def facts(self, names: Names) -> dict[str, Any]:
         """The facts of `META`; those that are not known are left out."""
+        # Events that came as columns were seen by nobody; their kinds still tell.
+        self.evidence.see_kinds(kind for kind, count in self.kind_counts().items() if count)
         known: dict[str, Any] = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hkvtool.model.event import Event
 from hkvtool.model.rows import Names
 from hkvtool.state.batch import Batch
+
+if TYPE_CHECKING:
+    from hkvtool.state.keyframes import Chunk
 
 CHUNK_ROWS = 1 << 16
 """Rows that are read or written at once."""
@@ -70,6 +73,10 @@ class Trace(ABC):
     @abstractmethod
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
         """The events as Arrow record batches in the columns of the table `events`."""
+
+    def keyframe(self, pos: int) -> tuple[int, list[Chunk]] | None:
+        """The last keyframe at or before `pos` and what stood in every chunk then, if any."""
+        return None
 
     def close(self) -> None:  # noqa: B027 (a plain file has nothing to release)
         """Release the file. The trace cannot be read any more."""

@@ -17,8 +17,10 @@ from hkvtool.model.rows import DOMAINS, Names
 from hkvtool.store.columns import Chunk
 from hkvtool.store.connect import Connection, create
 from hkvtool.store.destination import Destination
+from hkvtool.store.duck import DuckTrace
 from hkvtool.store.lines import encoded, in_chunks, uncollected
-from hkvtool.store.schema import KINDS_TABLE, META, META_TABLE, NAMES_TABLE, TABLES, Table
+from hkvtool.store.moments import keyframe_rows, packed
+from hkvtool.store.schema import KEYFRAMES_TABLE, KINDS_TABLE, META, META_TABLE, NAMES_TABLE, TABLES, Table
 from hkvtool.store.stored_names import stored
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CHUNK_ROWS
@@ -117,9 +119,19 @@ class TraceWriter:
         for view in VIEWS:
             self._con.execute(view.ddl)
         self._con.execute("COMMIT")
+        self._keyframes(facts)
         self._con.execute("CHECKPOINT")
         con, self._con = self._con, None
         con.close()
+
+    def _keyframes(self, facts: dict[str, Any]) -> None:
+        """The state at some positions, where the trace is long."""
+        path = os.fspath(self._destination.path)
+        trace = DuckTrace.unfinished(path, self._con, facts)
+        for pos, chunks in keyframe_rows(trace):
+            rows = ((pos, c.field, c.number, len(c.data), packed(c.data)) for c in chunks)
+            if chunks:
+                self._insert("keyframes", _rows_batch(KEYFRAMES_TABLE, rows))
 
     def _kinds(self) -> Iterator[tuple[int, str, bool, int, str]]:
         counts = self.summary.kind_counts()
