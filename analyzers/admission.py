@@ -147,7 +147,9 @@ class Admission(Silent):
                 continue
             entry = st.first_entry[slot] if slot >= 0 else -1
             if entry >= 0 and st.e_live[entry] == 1:
-                names.append((event["group"], str(self.ctx.fold.names.name("hash", st.e_hash[entry]))))
+                names.append(
+                    (event["group"], str(self.ctx.fold.names.name("hash", st.e_hash[entry])))
+                )
             else:
                 peer = (event.get("peer") or [])[i : i + 1]
                 names.append((event["group"], "peer", *peer) if peer else (event["group"], slot))
@@ -336,5 +338,3 @@ class Admission(Silent):
                     use=event.pos,
                     believed={"event": name},
                 )
-
-

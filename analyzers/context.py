@@ -126,7 +126,9 @@ class Context:
             self._extend(root, named, slots)
             self.blame(root, slots)
             return root
-        finding = Finding(code, message, named, RULES[code].severity, group=group.name if group else None)
+        finding = Finding(
+            code, message, named, RULES[code].severity, group=group.name if group else None
+        )
         finding.request = request
         finding.blocks = self._unique_blocks(slots)
         for name, value in facts.items():
@@ -168,8 +170,11 @@ class Context:
         for slot in slots:
             if slot >= 0:
                 held = self._blocks.get(slot)
-                stale = held is None or held[0] < self.fold.st.gen[slot]
-                if stale or held[1].severity is not Severity.ERROR:
+                if (
+                    held is None
+                    or held[0] < self.fold.st.gen[slot]
+                    or held[1].severity is not Severity.ERROR
+                ):
                     self._blocks[slot] = (self.fold.st.gen[slot], finding)
 
     def blame_table(self, finding: Finding, request: str, group: Group) -> None:

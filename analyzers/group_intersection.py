@@ -13,9 +13,9 @@ from hkvtool.analyzers.reading import (
     route_of,
     settle,
 )
+from hkvtool.analyzers.refcounts import right_faults
 from hkvtool.analyzers.routing import form_faults, part_is_in, residency_faults
 from hkvtool.analyzers.toctou import changed_faults
-from hkvtool.analyzers.refcounts import right_faults
 from hkvtool.analyzers.whole_block import content_faults
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
@@ -263,9 +263,7 @@ class GroupIntersection(Silent):
             return
         hits = {
             group: tokens
-            for group, tokens in (
-                (self.ctx.fold.group(n), t) for n, t in lookup["hit"].items()
-            )
+            for group, tokens in ((self.ctx.fold.group(n), t) for n, t in lookup["hit"].items())
             if group is not None and group.participates
         }
         if not hits:
@@ -516,8 +514,9 @@ class GroupIntersection(Silent):
         if not slots:
             return
         unit, ratio = served.block_tokens, served.ratio
-        end = max((fold.st.hi[fold.component(s, served)] for s in slots
-                   if fold.st.cgen[fold.component(s, served)] == fold.st.gen[s]), default=0)  # fmt: skip
+        shares = [(fold.component(s, served), s) for s in slots]
+        current = [c for c, s in shares if fold.st.cgen[c] == fold.st.gen[s]]
+        end = max((fold.st.hi[c] for c in current), default=0)
         if any(not known(fold, s) for s in slots):
             return
         for entry in event["entries"]:
@@ -551,7 +550,7 @@ class GroupIntersection(Silent):
 
     def _stands_in(self, group: Group, slot: int, token: int, unit: int) -> bool:
         start = self.ctx.fold.st.start[slot]
-        return start != MISSING and start <= token < start + unit
+        return bool(start != MISSING and start <= token < start + unit)
 
     # --- 307 -------------------------------------------------------------------------------
 
@@ -644,7 +643,11 @@ class GroupIntersection(Silent):
                 self.codecs[cid] = codec
             elif loading and there is not None and cid not in self.codecs:
                 stranger = peer >= 0 and st.known[peer] == a.UNKNOWN
-                if stranger and "codec" in there.layout and self._share(peer, group) not in self.stores:
+                if (
+                    stranger
+                    and "codec" in there.layout
+                    and self._share(peer, group) not in self.stores
+                ):
                     self.codecs[cid] = there.layout["codec"]
 
     def _share(self, slot: int, group: Group) -> int:

@@ -108,7 +108,7 @@ class Pointers(Silent):
     def _shared(self, event: Event) -> None:
         group = self.ctx.fold.group(event["group"])
         tokens = event.get("tokens")
-        if group is None or tokens is None or group.form == "recurrent" and event.req is None:
+        if group is None or tokens is None or (group.form == "recurrent" and event.req is None):
             return
         request = self.ctx.request(event)
         unit = group.block_tokens

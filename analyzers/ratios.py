@@ -37,9 +37,7 @@ class Tally(Silent):
     def _open(self, event: Event) -> None:
         hits = [
             (tokens, group)
-            for group, tokens in (
-                (self.ctx.fold.group(n), t) for n, t in event["hit"].items()
-            )
+            for group, tokens in ((self.ctx.fold.group(n), t) for n, t in event["hit"].items())
             if group is not None
         ]
         participating = [(t, g) for t, g in hits if g.participates]

@@ -42,7 +42,9 @@ class Refcounts(Silent):
     def after(self, event: Event) -> None:
         if event.ev == "state" and event.get("free_order"):
             _, pool = self.ctx.fold.place(event)
-            listed = [] if pool is None else [self.ctx.fold.slot(pool, b) for b in event["free_order"]]
+            listed = (
+                [] if pool is None else [self.ctx.fold.slot(pool, b) for b in event["free_order"]]
+            )
             held = [s for s in listed if self._certain(s) and self.ctx.fold.st.refs[s] > 0]
             if held:
                 self._tell(event, held, "in the free list while it is referenced", [])

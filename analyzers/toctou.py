@@ -46,5 +46,5 @@ def changed_since(ctx: Context, read: Read, slot: int, pos: int) -> bool:
     st = ctx.fold.st
     c = ctx.fold.component(slot, read.group)
     if st.cpos[c] <= pos or st.cgen[c] != st.gen[slot]:
-        return st.cpos[c] > pos and st.cid[c] == 0
-    return st.cid[c] == 0 or st.origin[c] != reader_number(ctx, read.request)
+        return bool(st.cpos[c] > pos and st.cid[c] == 0)
+    return bool(st.cid[c] == 0 or st.origin[c] != reader_number(ctx, read.request))

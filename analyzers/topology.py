@@ -112,7 +112,9 @@ class Topology(Silent):
                 if self._alive(slot):
                     self._tell(event, slot, "padding rows read a live block", [])
                 elif self._never_initialised(slot, pool):
-                    self._tell(event, slot, "padding rows read a block that was never initialised", [])
+                    self._tell(
+                        event, slot, "padding rows read a block that was never initialised", []
+                    )
             elif self._never_initialised(slot, pool):
                 where = [self.pad_written[slot]] if slot in self.pad_written else []
                 what = "padding rows read a block that was not zeroed since padding was written"
@@ -125,7 +127,7 @@ class Topology(Silent):
             return True
         if pool.zeroed or self.clean.get(slot) or self.ctx.midway:
             return False
-        return self.ctx.fold.st.by[slot] < 0
+        return bool(self.ctx.fold.st.by[slot] < 0)
 
     def _alive(self, slot: int) -> bool:
         st = self.ctx.fold.st

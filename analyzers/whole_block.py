@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hkvtool.analyzers.context import MAX_EVENTS, Context, Silent
-from hkvtool.analyzers.reading import Read, brought, reader_number, settle, shown
+from hkvtool.analyzers.reading import Read, reader_number, settle, shown
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
@@ -34,8 +34,8 @@ def content_faults(ctx: Context, read: Read) -> list[Fault]:
     faults: list[Fault] = []
     if group.form in ("swa", "tail") and stated:
         tokens = read.event["tokens"]
-        span = (_behind_nulls(ctx, read, tokens), tokens[1])
-        return window_faults(ctx.fold, group, _real(ctx, read), [span], reader, read.gens)
+        window = (_behind_nulls(ctx, read, tokens), tokens[1])
+        return window_faults(ctx.fold, group, _real(ctx, read), [window], reader, read.gens)
     if stated and group.form in ("compressed", "indexer"):
         tokens = read.event["tokens"]
         first = aligned(group, len(read.slots), tokens[1]) if read.slots else tokens[1]
@@ -47,12 +47,11 @@ def content_faults(ctx: Context, read: Read) -> list[Fault]:
     for i, slot in enumerate(read.slots):
         if slot < 0 or ctx.fold.block_of[slot] in group.pool.reserved:
             continue
-        span = read.spans[i]
-        if span is None:
-            gen = read.gens[i] if read.gens[i] >= 0 else ctx.fold.st.gen[slot]
-            span = _whole_or_written(ctx, group, slot, gen, whole=i < last)
-        elif span[0] >= span[1]:
+        stated_span = read.spans[i]
+        gen = read.gens[i] if read.gens[i] >= 0 else ctx.fold.st.gen[slot]
+        if stated_span is not None and stated_span[0] >= stated_span[1]:
             continue
+        span = stated_span or _whole_or_written(ctx, group, slot, gen, whole=i < last)
         fault = block_fault(ctx.fold, group, slot, span, reader, read.gens[i])
         if fault is not None and fault.code != "HKV601":
             faults.append(fault)
@@ -398,9 +397,7 @@ class WholeBlock(Silent):
                 held = self.keys.get((side.table, str(name))) if side else None
                 if held is not None and _inputs(held[0]["key"], False) != _inputs(key, False):
                     slots = self.ctx.slots(event)[i : i + 1]
-                    self._clash(
-                        event, group, slots, held[0]["key"], key, [held[0].pos, event.pos]
-                    )
+                    self._clash(event, group, slots, held[0]["key"], key, [held[0].pos, event.pos])
                     return
 
     def _wrong_inputs(self, event: Event, group: Group, slots: list[int]) -> None:
@@ -426,8 +423,7 @@ class WholeBlock(Silent):
         blocks = shown([self.ctx.fold.block_of[s] for s in slots if s >= 0])
         self.ctx.report(
             "HKV104",
-            f"unequal inputs share one hash in group {group.name}: {names} "
-            f"(blocks {blocks})",
+            f"unequal inputs share one hash in group {group.name}: {names} (blocks {blocks})",
             events,
             slots=slots,
             group=group,

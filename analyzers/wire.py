@@ -47,10 +47,10 @@ class Wire(Silent):
         pool: Counter[Place] = Counter()
         for entry in range(st.h[2]):
             if st.e_live[entry] == 1:
-                group = tables.get(st.e_table[entry])
-                if group is not None:
+                found = tables.get(st.e_table[entry])
+                if found is not None:
                     name = str(ctx.fold.names.name("hash", st.e_hash[entry]))
-                    pool[group.name, name] += 1
+                    pool[found.name, name] += 1
         return pool
 
     def finish(self) -> None:

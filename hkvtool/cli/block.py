@@ -21,6 +21,7 @@ from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
     from hkvtool.model.block_state import CacheBlockState
+    from hkvtool.state.fold import Fold
     from hkvtool.store import Trace
 
 
@@ -72,7 +73,6 @@ def _print_history(trace: Trace, pool: str, block: int, at: int | None, limit: i
 def _states(trace: Trace, pool: str, block: int, at: int | None) -> list[CacheBlockState]:
     """The block as each group of its pool sees it, after everything up to `at`."""
     from hkvtool.state.resume import block_state
-    from hkvtool.store.moments import fold_at
 
     fold = _folded(trace, at)
     groups = [g for g in fold.declared.groups.values() if g.pool.name == pool]

@@ -89,7 +89,9 @@ def _codes(given: Iterable[str] | None) -> frozenset[str]:
     found: set[str] = set()
     for text in (part for one in given or () for part in one.split(",")):
         wanted = text.strip().upper().removeprefix("HKV")
-        codes = {c for c in RULES if c[3:] == wanted or (wanted.endswith("XX") and c[3] == wanted[0])}
+        codes = {
+            c for c in RULES if c[3:] == wanted or (wanted.endswith("XX") and c[3] == wanted[0])
+        }
         if not codes:
             raise HkvError(f"there is no rule {text!r}", hint="see `hkvtool rules`")
         found |= codes
@@ -137,9 +139,7 @@ def _choose(report: Report, only: frozenset[str], ignore: frozenset[str]) -> Non
     """Keep the findings asked for; what follows from one that is left out stands for itself."""
     if not only and not ignore:
         return
-    keep = {
-        f.id for f in report.findings if (not only or f.code in only) and f.code not in ignore
-    }
+    keep = {f.id for f in report.findings if (not only or f.code in only) and f.code not in ignore}
     report.findings = [f for f in report.findings if f.id in keep]
     for finding in report.findings:
         finding.caused = [c for c in finding.caused if c in keep]

@@ -30,7 +30,7 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO
 def report_lines(
     report: Report, events: Mapping[int, Event], width: int, *, name: str = ""
 ) -> Iterator[Line]:
-    """The report as lines at most `width` wide. `events` are those whose positions findings name."""
+    """The report as lines at most `width` wide; `events` are those that its findings name."""
     width = max(40, min(width, MAX_WIDTH))
     yield Line(_heading(report, name), "bold")
     roots = sorted(

@@ -40,8 +40,9 @@ content that was captured where it is read (see `content` in transitions)."""
 class Arrays(NamedTuple):
     """Arrays by what indexes them.
 
-    `steps` remembers where the last `STEPS` steps were dispatched. A *slot* is one block of one pool. A *component* is one group's share of a slot:
-    ``slot * h[COMPONENTS] + g_comp[group]``. An *entry* is one live or dead hash.
+    A *slot* is one block of one pool. A *component* is one group's share of a slot:
+    ``slot * h[COMPONENTS] + g_comp[group]``. An *entry* is one live or dead hash. `steps`
+    remembers where the last `STEPS` steps were dispatched.
     """
 
     h: Any
@@ -131,11 +132,15 @@ class Extent(NamedTuple):
     empty: int
 
 
-_SLOT = {"touch": -1, "alloc_pos": -1, "last_alloc": -1, "free_pos": -1, "owner": NO_NAME, "start": MISSING,
-         "table": -1, "first_entry": -1, "free_prev": -1, "free_next": -1, "own_prev": -1,
-         "own_next": -1, "by": -1, "dirt": -1}  # fmt: skip
-_COMPONENT = {"kver": MISSING, "cgen": -1, "origin": NO_NAME, "wpos": -1, "cpos": -1, "pver": -1, "pgen": -1,
-              "pub_hi": MISSING}  # fmt: skip
+_SLOT = {
+    "touch": -1, "alloc_pos": -1, "last_alloc": -1, "free_pos": -1, "owner": NO_NAME,
+    "start": MISSING, "table": -1, "first_entry": -1, "free_prev": -1, "free_next": -1,
+    "own_prev": -1, "own_next": -1, "by": -1, "dirt": -1,
+}  # fmt: skip
+_COMPONENT = {
+    "kver": MISSING, "cgen": -1, "origin": NO_NAME, "wpos": -1, "cpos": -1, "pver": -1,
+    "pgen": -1, "pub_hi": MISSING,
+}  # fmt: skip
 
 
 def _extents() -> dict[str, Extent]:

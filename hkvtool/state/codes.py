@@ -19,3 +19,10 @@ from hkvtool.model.events import EVENTS
 
 CONTROL = frozenset({TRACE, EVIDENCE, STATE, POOL, GROUP, LIMITS, REMAP, REBASE, WEIGHTS, DROPPED})
 """Rare events that declare or rearrange; they are folded one at a time, between batches."""
+
+FOLDED = (
+    ALLOC, TOUCH, FREE, PUBLISH, UNPUBLISH, SLIDE, RESET, PIN, UNPIN, WRITE, SEAL, INDEX, ZERO,
+    COPY, ROLLBACK, DISPATCH, USE, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, PREEMPT, ABORT,
+    FINISH,
+)  # fmt: skip
+"""Events that change the state of blocks, declarations aside."""

@@ -28,7 +28,19 @@ _SOURCES = (blocks, content, hashes, transfers, step_module, loop)
 """Modules of transitions, each after those it calls."""
 
 _INLINED = frozenset(
-    "step to_slots used touch free alloc write write_slot mark_bytes fresh dispatch".split()
+    [
+        "step",
+        "to_slots",
+        "used",
+        "touch",
+        "free",
+        "alloc",
+        "write",
+        "write_slot",
+        "mark_bytes",
+        "fresh",
+        "dispatch",
+    ]
 )
 """Functions that are compiled into their callers: a call hands over some seventy arrays, and these
 are called for nearly every event. The rest would only make compiling slower."""
@@ -45,7 +57,8 @@ CONTROL_KINDS = frozenset(
 class Source(Protocol):
     """What the compiled fold reads: a trace, as `hkvtool.store` opens it."""
 
-    names: Any
+    @property
+    def names(self) -> Any: ...
 
     def batches(self, size: int = ..., since: int | None = ..., until: int | None = ...) -> Any: ...
 
@@ -76,12 +89,15 @@ def run() -> Any:
 def _compile() -> None:
     import numba
 
-    numba.config.CACHE_DIR = str(_cache_folder())
+    settings: Any = numba.config
+    settings.CACHE_DIR = str(_cache_folder())
     for module in _SOURCES:
         space = dict(vars(module))
         space.update({name: _compiled[name] for name in _compiled if name in space})
-        own = [f for f in vars(module).values()
-               if isinstance(f, types.FunctionType) and f.__module__ == module.__name__]  # fmt: skip
+        own = [
+            f for f in vars(module).values()
+            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__
+        ]  # fmt: skip
         for function in own:
             copy = types.FunctionType(function.__code__, space, function.__name__)
             copy.__qualname__ = function.__qualname__
@@ -239,7 +255,7 @@ class CompiledFold(Fold):
     def slot(self, pool: Pool, block: int) -> int:
         if block < 0 or not pool.has(block):
             return NO_SLOT
-        return self._bases[pool.name] + block
+        return int(self._bases[pool.name]) + block
 
     def find(self, pool: Pool, block: int) -> int | None:
         slot = self.slot(pool, block)
@@ -249,14 +265,16 @@ class CompiledFold(Fold):
         self.st.base[pool.id] = self._bases[pool.name]
 
     def _all_slots(self) -> Iterable[int]:
-        return np.flatnonzero(self.st.touch >= 0).tolist()  # type: ignore[no-any-return]
+        return np.flatnonzero(self.st.touch >= 0).tolist()
 
     # --- running ---------------------------------------------------------------------------
 
     def advance(self, until: int | None = None, since: int | None = None) -> None:
         """Fold the events at positions `since` to `until`, both included (all, where left out)."""
-        waiting = [e for e in self._control_events
-                   if (since is None or e.pos >= since) and (until is None or e.pos <= until)]  # fmt: skip
+        waiting = [
+            e for e in self._control_events
+            if (since is None or e.pos >= since) and (until is None or e.pos <= until)
+        ]  # fmt: skip
         waiting.reverse()
         for batch in self.source.batches(since=since, until=until):
             self._batch(batch, waiting)

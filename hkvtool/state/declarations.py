@@ -151,9 +151,7 @@ class Declarations:
 
     def mates(self, group: Group) -> list[Group]:
         """The groups that share a group's block table, itself included."""
-        return [
-            g for g in self.groups.values() if g.table == group.table and g.pool is group.pool
-        ]
+        return [g for g in self.groups.values() if g.table == group.table and g.pool is group.pool]
 
     def served(self, group: Group) -> Group | None:
         """The group whose component this one is."""

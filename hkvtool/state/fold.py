@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import Event
-from hkvtool.model.events import EVENTS
+from hkvtool.model.events import BY_CODE, EVENTS
 from hkvtool.model.rows import FAILED, MISSING, NO_NAME, PAD, Names
 from hkvtool.state import arrays as a
 from hkvtool.state import blocks as blocks_module
 from hkvtool.state import content, hashes
+from hkvtool.state.codes import FOLDED
 from hkvtool.state.declarations import Declarations, Group, Pool
 from hkvtool.state.step import step
 
@@ -24,14 +25,8 @@ PLAIN_LIMIT = 50_000
 NO_SLOT = -(1 << 40)
 """Stands for a block id that is none: ``base + NO_SLOT`` is below 0 in any trace."""
 
-_FOLDED = frozenset(
-    "alloc touch free publish unpublish slide reset pin unpin write seal index zero copy rollback "
-    "dispatch use store_begin load_begin store_end load_end preempt abort finish".split()
-)
-_WITH_GROUP = frozenset(
-    "publish write seal index use store_begin load_begin slide fingerprint select".split()
-)
-_GROUP_OR_POOL = frozenset("alloc touch free pin unpin zero".split())
+_FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
+_GROUP_OR_POOL = frozenset(["alloc", "touch", "free", "pin", "unpin", "zero"])
 
 
 class Problem(NamedTuple):
@@ -81,7 +76,8 @@ class Fold:
     # --- looking ---------------------------------------------------------------------------
 
     def pool_of(self, slot: int) -> Pool:
-        return self._pools[self.st.slot_pool[slot]]
+        number: int = self.st.slot_pool[slot]
+        return self._pools[number]
 
     def slot(self, pool: Pool, block: int) -> int:
         """The slot of a block, made on first sight; `NO_SLOT` where the id is no block."""
@@ -427,7 +423,8 @@ class Fold:
         if req < 0 and "owner" in data:
             req = self._req(data["owner"])
         step(
-            self.st, EVENTS[kind].code, event.pos, data.get("step", MISSING), req, group.id if group else NO_NAME, g2,
+            self.st, EVENTS[kind].code, event.pos, data.get("step", MISSING), req,
+            group.id if group else NO_NAME, g2,
             pool.id if pool and "pool" in data else NO_NAME, far.id if far else NO_NAME, handle,
             t0, t1, data.get("version", MISSING), data.get("kv_version", MISSING), aux, flags,
             0, 0, slots, 0, len(slots), slots2, 0, len(slots2), hashed, 0, len(hashed),

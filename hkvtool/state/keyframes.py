@@ -15,7 +15,7 @@ from hkvtool.state import arrays as a
 from hkvtool.state.compiled import CompiledFold, Source
 
 EVERY = 1 << 18
-"""Events from one keyframe to the next: what the compiled fold does in well under a tenth of a second."""
+"""Events from one keyframe to the next: folded in well under a tenth of a second."""
 
 CHUNK = 1 << 14
 """Integers a chunk."""

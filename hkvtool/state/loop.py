@@ -10,29 +10,19 @@ from typing import Any
 from hkvtool.model.rows import MISSING
 from hkvtool.state.arrays import IDLE
 from hkvtool.state.codes import (
-    ABORT,
     ALLOC,
     COPY,
-    DISPATCH,
-    FINISH,
+    FOLDED,
     FREE,
-    INDEX,
     LOAD_BEGIN,
     LOAD_END,
     PIN,
-    PREEMPT,
-    PUBLISH,
-    RESET,
-    ROLLBACK,
-    SEAL,
-    SLIDE,
     STORE_BEGIN,
     STORE_END,
     TOUCH,
     UNPIN,
     UNPUBLISH,
     USE,
-    WRITE,
     ZERO,
 )
 from hkvtool.state.step import step
@@ -75,14 +65,7 @@ def run(
     refused = 0
     for i in range(first, end):
         kind = ev[i]
-        if not (
-            kind == USE or kind == WRITE or kind == ALLOC or kind == TOUCH or kind == FREE  # noqa: SIM109
-            or kind == PUBLISH or kind == UNPUBLISH or kind == SLIDE or kind == RESET
-            or kind == PIN or kind == UNPIN or kind == SEAL or kind == INDEX or kind == ZERO
-            or kind == COPY or kind == ROLLBACK or kind == STORE_BEGIN or kind == LOAD_BEGIN
-            or kind == STORE_END or kind == LOAD_END or kind == PREEMPT or kind == ABORT
-            or kind == FINISH or kind == DISPATCH
-        ):  # fmt: skip
+        if kind not in FOLDED:
             continue
         g, g2, far, who = -1, -1, -1, req[i]
         if group[i] >= 0:
@@ -122,10 +105,10 @@ def run(
             far = near
             if who < 0:
                 who = group2[i]
-        elif kind == TOUCH or kind == PIN or kind == UNPIN:  # noqa: SIM109, PLR1714
+        elif kind == TOUCH or kind == PIN or kind == UNPIN:  # noqa: SIM109
             if who < 0:
                 who = group2[i]
-        elif kind == STORE_BEGIN or kind == LOAD_BEGIN:
+        elif kind in (STORE_BEGIN, LOAD_BEGIN):
             if pool2[i] >= 0:
                 far = pools[pool2[i]]
                 if far < 0:
@@ -133,7 +116,7 @@ def run(
                     continue
             else:
                 c1 = c0
-        elif kind == STORE_END or kind == LOAD_END:
+        elif kind in (STORE_END, LOAD_END):
             if handle[i] < 0 or st.t_state[handle[i]] == IDLE:
                 refused += 1
                 continue
@@ -148,12 +131,11 @@ def run(
             if near < 0:
                 refused += 1
                 continue
-        elif near < 0 and (kind == ALLOC or kind == TOUCH or kind == FREE or kind == PIN  # noqa: SIM109
-                           or kind == UNPIN or kind == ZERO):  # fmt: skip
+        elif near < 0 and (kind in (ALLOC, TOUCH, FREE, PIN, UNPIN, ZERO)):  # fmt: skip
             refused += 1
             continue
         values = blk
-        if kind == STORE_END or kind == LOAD_END:
+        if kind in (STORE_END, LOAD_END):
             values = blk2
         good = to_slots(st, near, reach, mapped, values, b0, b1, kind == USE)
         if kind != STORE_END and kind != LOAD_END:
@@ -167,5 +149,3 @@ def run(
             ho[i], ho[i + 1],
         )  # fmt: skip
     return refused
-
-

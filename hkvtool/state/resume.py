@@ -68,7 +68,7 @@ def aligned(group: Group, blocks: int, at: int) -> int:
 def known(fold: Fold, slot: int) -> bool:
     """Whether the state of a block is certain enough to be judged."""
     st = fold.st
-    return st.known[slot] != a.UNKNOWN and st.unsure[slot] == 0
+    return bool(st.known[slot] != a.UNKNOWN and st.unsure[slot] == 0)
 
 
 def foreign(fold: Fold, group: Group, slot: int) -> bool:
@@ -76,7 +76,7 @@ def foreign(fold: Fold, group: Group, slot: int) -> bool:
     table = fold.st.table[slot]
     if table < 0 or table == group.table_id or not known(fold, slot):
         return False
-    return fold.st.slot_pool[slot] == group.pool.id
+    return bool(fold.st.slot_pool[slot] == group.pool.id)
 
 
 def stale_hash(fold: Fold, group: Group, slot: int) -> bool:
@@ -207,9 +207,7 @@ def group_faults(
     spans = needed(fold, group, at)
     if not spans:
         return []
-    slots = [
-        -1 if b in group.pool.reserved or b < 0 else fold.slot(group.pool, b) for b in blocks
-    ]
+    slots = [-1 if b in group.pool.reserved or b < 0 else fold.slot(group.pool, b) for b in blocks]
     if group.form == "recurrent":
         return _recurrent_faults(fold, group, slots, at, reader)
     if group.form in ("swa", "tail"):
@@ -327,9 +325,7 @@ def _gaps(span: Span, held: Iterable[tuple[int, int, int]]) -> list[Span]:
     return gaps
 
 
-def _gap_fault(
-    fold: Fold, group: Group, slots: Sequence[int], gap: Span, reader: int
-) -> Fault:
+def _gap_fault(fold: Fold, group: Group, slots: Sequence[int], gap: Span, reader: int) -> Fault:
     """Whom to name for a hole in a window: the block that stands where the tokens should."""
     st = fold.st
     code = MISSING_FORM[group.form]

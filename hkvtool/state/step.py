@@ -47,9 +47,9 @@ from hkvtool.state.transfers import begin, end
 
 
 def step(
-    st: Any, kind: int, pos: int, number: int, req: int, g: int, g2: int, pool: int, pool2: int, handle: int,
-    t0: int, t1: int, version: int, kver: int, aux: int, flags: int, base: int, base2: int,
-    blk: Any, b0: int, b1: int, blk2: Any, c0: int, c1: int, hsh: Any, h0: int, h1: int,
+    st: Any, kind: int, pos: int, number: int, req: int, g: int, g2: int, pool: int, pool2: int,
+    handle: int, t0: int, t1: int, version: int, kver: int, aux: int, flags: int, base: int,
+    base2: int, blk: Any, b0: int, b1: int, blk2: Any, c0: int, c1: int, hsh: Any, h0: int, h1: int,
 ) -> None:  # fmt: skip
     """Fold one event that is no declaration.
 

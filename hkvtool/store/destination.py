@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from types import TracebackType
 
@@ -40,12 +40,16 @@ class Destination:
         return self._folder
 
     def __enter__(self) -> Destination:
+        # The name is known before the folder is there, so that an interrupt finds it at any time.
+        name = f".{self.target.name[:64]}.{secrets.token_hex(4)}"
+        self._folder = self.target.with_name(name)
         try:
-            self._folder = Path(
-                tempfile.mkdtemp(prefix=f".{self.target.name[:64]}.", dir=self.target.parent)
-            )
-        except OSError as e:
-            raise self.failure(e) from e
+            self._folder.mkdir(0o700)
+        except BaseException as e:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if isinstance(e, OSError):
+                raise self.failure(e) from e
+            raise
         return self
 
     def __exit__(

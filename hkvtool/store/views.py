@@ -358,15 +358,17 @@ placed AS (
 staged AS (
     SELECT p.*, e.ev, e.req, e.step, e.version,
            count(p.said) OVER (PARTITION BY p.pool, p.block ORDER BY p.pos) AS stage
-    FROM placed p JOIN events e ON e.pos = p.pos)
+    FROM placed p JOIN events e ON e.pos = p.pos),
+counted AS (
+    SELECT *, max(said) OVER (PARTITION BY pool, block, stage ORDER BY pos) AS stated,
+           count(*) FILTER (ev = {_codes("alloc")})
+               OVER (PARTITION BY pool, block, stage ORDER BY pos) AS allocs
+    FROM staged)
 SELECT b.pos, k.name AS ev, _pool.name AS pool, _group.name AS "group", b.block, b.role,
-    nullif(coalesce(max(b.said) OVER stage, 0)
-           + count(*) FILTER (b.ev = {_codes("alloc")}) OVER stage, 0) AS generation,
-    _req.name AS req, b.step, b.version
-FROM staged b
+    nullif(coalesce(b.stated, 0) + b.allocs, 0) AS generation, _req.name AS req, b.step, b.version
+FROM counted b
 JOIN kinds k ON k.ev = b.ev
 {_named("b", ("pool", "group", "req"))}
-WINDOW stage AS (PARTITION BY b.pool, b.block, b.stage ORDER BY b.pos)
 """,
     order="b.pos, b.role, b.block",
 )

@@ -20,7 +20,15 @@ from hkvtool.store.destination import Destination
 from hkvtool.store.duck import DuckTrace
 from hkvtool.store.lines import encoded, in_chunks, uncollected
 from hkvtool.store.moments import keyframe_rows, packed
-from hkvtool.store.schema import KEYFRAMES_TABLE, KINDS_TABLE, META, META_TABLE, NAMES_TABLE, TABLES, Table
+from hkvtool.store.schema import (
+    KEYFRAMES_TABLE,
+    KINDS_TABLE,
+    META,
+    META_TABLE,
+    NAMES_TABLE,
+    TABLES,
+    Table,
+)
 from hkvtool.store.stored_names import stored
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CHUNK_ROWS
@@ -78,14 +86,15 @@ class TraceWriter:
         self.summary.add_source(path)
 
     def __enter__(self) -> TraceWriter:
-        self._destination.__enter__()
         try:
+            self._destination.__enter__()
             with self._failing():
                 self._con = create(self._destination.path, self._destination.scratch)
                 for table in TABLES:
                     self._con.execute(table.ddl)
                 self._con.execute("BEGIN TRANSACTION")
         except BaseException as e:
+            self._close()
             self._destination.__exit__(type(e), e, e.__traceback__)
             raise
         return self
