@@ -45,10 +45,10 @@ class Destination:
         self._folder = self.target.with_name(name)
         try:
             self._folder.mkdir(0o700)
-        except BaseException as e:
+        except OSError as e:
+            raise self.failure(e) from e
+        except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
-            if isinstance(e, OSError):
-                raise self.failure(e) from e
             raise
         return self
 

@@ -171,6 +171,7 @@ def test_names_of_a_large_domain_come_in_pages(jsonl, duckdb_of, monkeypatch) ->
     with open_trace(duckdb_of(jsonl({"ev": "admit", "req": r} for r in reqs))) as trace:
         names = trace.names
         assert [names.name("req", i) for i in (0, 19, 4, 11, 0)] == ["r0", "r19", "r4", "r11", "r0"]
+        assert names.name("req", np.int64(7)) == "r7"
         assert names.count("req") == len(names.values["req"]) == 20
         assert list(names.values["req"]) == reqs
         assert names.find("req", "r13") == 13 and names.find("req", "zz") == -1

@@ -17,6 +17,7 @@ import pytest
 
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.event import Event
+from hkvtool.model.events import EVENTS
 from hkvtool.store import open_trace
 from hkvtool.store.connect import open_read_only
 from hkvtool.store.destination import Destination
@@ -202,6 +203,28 @@ def test_chunks_stay_small_in_rows_and_in_weight(monkeypatch) -> None:
     monkeypatch.setattr("hkvtool.store.lines._CHUNK_WEIGHT", 10)
     heavy = [row._replace(blocks=[1] * 6) for row in rows]
     assert [chunk.n for chunk in in_chunks(heavy, 4)] == [2] * 5
+
+
+def test_columns_alone_imply_evidence(tmp_path: Path) -> None:
+    from hkvtool.model.rows import Row
+    from hkvtool.store.columns import Chunk
+
+    with TraceWriter(tmp_path / "t.duckdb") as writer:
+        writer.append(Chunk.of([Row(1, EVENTS["alloc"].code, blocks=[1])]))
+        writer.append(Chunk.of([Row(5, EVENTS["signal"].code)]))
+    with open_trace(tmp_path / "t.duckdb") as trace:
+        assert trace.meta["evidence"] == ["host", "stream"]
+        assert trace.meta["evidence_source"] == "implied"
+        assert (trace.meta["first_pos"], trace.meta["last_pos"]) == (1, 5)
+
+
+def test_a_long_trace_is_written_in_many_transactions(jsonl, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("hkvtool.store.writer._COMMITTED_ROWS", 3)
+    monkeypatch.setattr("hkvtool.store.lines._CHUNK_WEIGHT", 1)
+    source = jsonl({"ev": "admit", "req": f"r{i}", "x": 1} for i in range(10))
+    import_traces([source], tmp_path / "t.duckdb")
+    with open_trace(tmp_path / "t.duckdb") as trace:
+        assert [e["req"] for e in trace.events()] == [f"r{i}" for i in range(10)]
 
 
 def test_events_out_of_order_are_refused(tmp_path: Path) -> None:
