@@ -23,6 +23,19 @@ def begin_late(
     return [*head, *state, *events[cut:]]
 
 
+def say_again(
+    rng: Random, head: Sequence[Event], events: Sequence[Event], rests: Sequence[int]
+) -> list[Event]:
+    """Put what holds at some moments, with nothing in flight, between the events."""
+    inside = [n for n in rests if 0 < n < len(events)]
+    out = [*head]
+    begin = 0
+    for cut in sorted(rng.sample(inside, min(len(inside), 2))):
+        out += [*events[begin:cut], *_state(head, events[:cut])]
+        begin = cut
+    return [*out, *events[begin:]]
+
+
 def _state(head: Sequence[Event], before: Sequence[Event]) -> list[Event]:
     """One `state` a pool: what the events before leave of each block that they named."""
     pool_of = {e["group"]: e["pool"] for e in head if e["ev"] == "group"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from .attach import begin_late, lose_events
+from .attach import begin_late, lose_events, say_again
 from .engine import Engine
 from .families import build, declarations, kernels
 from .options import SWITCHES, Options, random_options
@@ -47,6 +47,8 @@ def correct_run(
     events = head + tape.events
     if chosen.attach:
         events = begin_late(rng, head, tape.events, engine.rests, chosen.attach == "state")
+    if chosen.rotate:
+        events = say_again(rng, head, tape.events, engine.rests)
     if chosen.dropped:
         events = lose_events(rng, events, len(head))
     return events, requests

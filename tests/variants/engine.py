@@ -53,6 +53,7 @@ class Engine:
         self.align = lcm(*(t.bt for t in tables))
         self.weights = 1
         self.remaps = 0
+        self.deferred: list[tuple[int, Table, list[int]]] = []
         self.rests: list[int] = []
         """Positions in the tape where nothing is in flight."""
         self.engine: str | None = None
@@ -189,7 +190,9 @@ class Engine:
         for table in self.tables:
             table.begin(row, row.next)
         while any(pool.available < self._short(row, q).get(pool.name, 0) for pool in self.pools):
-            victim = self._victim(row)
+            victim = self._victim()
+            if victim is None:
+                return False  # a transfer must end first
             if victim is not row or self.rng.random() < 0.5:
                 self._refuse(row, q)
             self._preempt(victim)
@@ -197,12 +200,14 @@ class Engine:
                 return False
         return True
 
-    def _victim(self, row: Request) -> Request:
-        """The last request that has something to give; a preemption that yields nothing is none."""
-        for other in reversed(self.running):
-            if other is row or any(held.blocks for held in other.held.values()):
-                return other
-        return row
+    def _victim(self) -> Request | None:
+        """The last request whose blocks would be free; a preemption that yields nothing is none."""
+        for row in reversed(self.running):
+            for table in self.tables:
+                held = row.held[table.name].blocks.values()
+                if any(table.pool.refs[b] == 1 for b in held):
+                    return row
+        return None
 
     def _refuse(self, row: Request, q: int) -> None:
         short = self._short(row, q)
@@ -415,6 +420,7 @@ class Engine:
         reqs = [item.row.name for item in step.items] if self.rng.random() < 0.5 else None
         self.tape.emit("retire", step=step.number, reqs=reqs)
         self.retired = step.number
+        self._release_deferred()
         if self.tier:
             self.tier.retired(self, step)
         for item in step.items:
@@ -480,4 +486,14 @@ class Engine:
         tables = list(self.tables)
         self.rng.shuffle(tables)
         for table in tables:
+            if self.options.deferred and self.flight and row.state == "over":
+                blocks = list(row.held[table.name].blocks.values())
+                table.pool.touch(blocks, group=table.lead, owner="deferred")
+                self.deferred.append((self.step - 1, table, blocks))
             table.release(row)
+
+    def _release_deferred(self) -> None:
+        due = [d for d in self.deferred if d[0] <= self.retired]
+        self.deferred = [d for d in self.deferred if d[0] > self.retired]
+        for _, table, blocks in due:
+            table.pool.release(blocks, group=table.lead, owner="deferred")

@@ -8,7 +8,7 @@ from typing import Any
 
 from .options import Options
 from .paging import Pool
-from .tables import Group, Ring, State, Table, Window
+from .tables import Cyclic, Group, Replayed, Ring, State, Table, Window
 from .tape import Event, Tape, make
 from .tiers import Tier
 
@@ -22,6 +22,9 @@ def build(tape: Tape, rng: Random, options: Options) -> tuple[list[Pool], list[T
         "full": ("full",),
         "full_swa": ("full", "swa"),
         "swa_only": ("swa",),
+        "full_cyclic": ("full", "cyclic"),
+        "full_sink": ("full", "sink"),
+        "full_replayed": ("full", "replayed"),
         "full_chunked": ("full", "chunked"),
         "full_recurrent": ("full", "state"),
         "full_swa_recurrent": ("full", "swa", "state"),
@@ -55,6 +58,7 @@ def build(tape: Tape, rng: Random, options: Options) -> tuple[list[Pool], list[T
         tables[1].beside = tables[0]
     for table in tables:
         table.drafts = options.drafts
+        table.states_gens = options.gens
         table.alloc_tokens = rng.random() < 0.3 and not isinstance(table, State)
     return list(pools.values()), tables
 
@@ -85,11 +89,16 @@ def kernels(tables: Sequence[Table]) -> Iterator[Event]:
 
 
 def _table(tape: Tape, kind: str, pool: Pool, bt: int, options: Options) -> Table:
-    if kind in ("swa", "chunked"):
-        window = Window(tape, kind, pool, bt, [Group(kind, "swa")])
+    if kind in ("swa", "chunked", "cyclic", "sink", "replayed"):
+        form = {"cyclic": Cyclic, "replayed": Replayed}.get(kind, Window)
+        window = form(tape, kind, pool, bt, [Group(kind, "swa")])
         window.chunked = kind == "chunked"
         window.window = CHUNK if window.chunked else WINDOW
         declared: dict[str, Any] = {"window": window.window}
+        if kind == "sink":
+            window.sink = declared["sink"] = 4
+        if kind == "replayed":
+            declared["replayed"] = True
         if window.chunked:
             declared["window_kind"] = "chunked"
         elif options.drafts:

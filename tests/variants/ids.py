@@ -7,10 +7,6 @@ from random import Random
 from .case import Case, Event
 from .fields import Places, groups_of, pools_of
 
-KEEP_ZERO = {
-    "D06": "block 0 is the null block by convention, though the pool reserves nothing",
-}
-
 
 def permute_ids(case: Case, rng: Random) -> Case:
     """Move every block to another id, the same one in both arms."""
@@ -21,8 +17,6 @@ def permute_ids(case: Case, rng: Random) -> Case:
     for name, pool in pools_of(*case.arms).items():
         sizes[name] = _size(case, name, pool, rng)
         fixed = set(pool.get("reserved", ()))
-        if case.id in KEEP_ZERO:
-            fixed.add(0)
         maps[name] = {b: b for b in fixed}
         ids = sorted(used.get(name, set()) - fixed)
         by_class: dict[tuple[bool, ...], list[int]] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from math import lcm
 from random import Random
-from typing import Any
 
 from .case import Case, Event
 from .engine import Engine
@@ -20,7 +19,7 @@ from .tape import Tape
 BEFORE_ONLY = {
     "C": "work between its steps would count as progress, and a full pool has no room for more",
 }
-_DECLARES = {"trace", "evidence", "pool", "group", "kernel", "limits", "capture"}
+DECLARES = {"trace", "evidence", "pool", "group", "kernel", "limits", "capture"}
 _BARRIERS = {"reset", "rebase", "weights", "state", "dropped", "remap"}
 
 
@@ -192,7 +191,7 @@ def _others(case: Case, unit: int, biggest: int, rng: Random) -> list[Request]:
 def _interleave(
     case: Case, arm: list[Event], segments: list[list[Event]], rng: Random, sizes: dict[str, int]
 ) -> list[Event]:
-    cuts = _cuts(arm)
+    cuts = cuts_of(arm)
     if case.id[0] in BEFORE_ONLY:
         cuts = {0: [min(cuts[0])]}
     chosen = cuts[rng.choice(list(cuts))]
@@ -201,19 +200,28 @@ def _interleave(
         spots = sorted(rng.choice(chosen) for _ in segments)
     else:
         spots = [chosen[0] if where == "start" else chosen[-1]] * len(segments)
+    roomy = [
+        {**e, "blocks": sizes[e["pool"]]} if e["ev"] == "pool" and e["pool"] in sizes else e
+        for e in arm
+    ]
+    out = lay_between(roomy, segments, spots)
+    return _steps_in_order(out) if rng.random() < 0.5 and len(_engines(case)) == 1 else out
+
+
+def lay_between(arm: list[Event], segments: list[list[Event]], spots: list[int]) -> list[Event]:
+    """The arm with each segment put before the position that its spot, in order, gives."""
     out: list[Event] = []
     todo = list(zip(spots, segments, strict=True))
     for n, e in enumerate(arm):
         while todo and todo[0][0] == n:
             out += todo.pop(0)[1]
-        grows = e["ev"] == "pool" and e["pool"] in sizes
-        out.append({**e, "blocks": sizes[e["pool"]]} if grows else e)
+        out.append(e)
     for _, segment in todo:
         out += segment
-    return _steps_in_order(out) if rng.random() < 0.5 and len(_engines(case)) == 1 else out
+    return out
 
 
-def _cuts(arm: list[Event]) -> dict[int, list[int]]:
+def cuts_of(arm: list[Event]) -> dict[int, list[int]]:
     """Positions before which work can be put, by the stretch between barriers they lie in.
 
     Nothing of the case is in flight there, and the memory is mapped.
@@ -224,7 +232,7 @@ def _cuts(arm: list[Event]) -> dict[int, list[int]]:
     for n, e in enumerate([*arm, {"ev": "end"}]):
         access = "actor" in e or e["ev"] in ("write", "use")
         after_capture = n and arm[n - 1]["ev"] == "capture" and access
-        if e["ev"] not in _DECLARES and not flight and not asleep and not after_capture:
+        if e["ev"] not in DECLARES and not flight and not asleep and not after_capture:
             found.setdefault(stretch, []).append(n)
         if e["ev"] == "dispatch":
             flight.add(e["step"])
@@ -245,6 +253,3 @@ def _steps_in_order(arm: list[Event]) -> list[Event]:
         if e["ev"] == "dispatch":
             order.setdefault(e["step"], first + len(order))
     return [{**e, "step": order[e["step"]]} if "step" in e else e for e in arm]
-
-
-__all__: list[Any] = ["surround"]

@@ -8,11 +8,11 @@ from typing import Any
 
 FAMILIES = (
     "full", "full_swa", "full_chunked", "full_recurrent", "full_swa_recurrent", "mla", "mla_split",
-    "draft", "c4", "c4_ring", "swa_only",
+    "draft", "c4", "c4_ring", "swa_only", "full_cyclic", "full_sink", "full_replayed",
 )  # fmt: skip
 """Sets of cache groups, see `families.py`."""
 
-SIMPLE = ("full", "full_swa", "full_chunked", "swa_only")
+SIMPLE = ("full", "full_swa", "full_chunked", "swa_only", "full_sink")
 """Families whose every table is one plain attention group."""
 
 
@@ -61,6 +61,12 @@ class Options:
     graphs: bool = False
     buffers: bool = False
     fingerprints: bool = False
+    gens: bool = False
+    """Uses state the generations that they mean."""
+    deferred: bool = False
+    """Blocks of a request that ends are given back when its last step is retired."""
+    rotate: bool = False
+    """The recording is cut in the middle and says again what holds."""
     attach: str | None = None
     """`state` or `unknown`: the recording begins in the middle."""
     dropped: bool = False
@@ -83,6 +89,9 @@ class Options:
             or (self.attach == "state" and self.family not in SIMPLE)
             or (self.attach and (self.wire or self.dropped or self.graphs or self.weights))
             or (self.dropped and self.wire)
+            or ((self.attach or self.dropped) and (self.gens or self.rotate))
+            or (self.rotate and self.family not in SIMPLE)
+            or (self.tier and self.family in ("full_cyclic", "full_replayed"))
             or (self.remap and (self.tier or self.attach))
             or (self.limits and self.layout)
         )  # fmt: skip
@@ -125,6 +134,11 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "graphs": {"graphs": True},
     "buffers": {"buffers": True, "async_steps": True, "streams": True, "lane": "stream:compute"},
     "fingerprints": {"fingerprints": True},
+    "gens": {"gens": True, "tight": True},
+    "gens_late": {"gens": True, "tight": True, "async_steps": True, "late_device": True},
+    "deferred": {"deferred": True, "async_steps": True, "abort": True, "tight": True},
+    "rotate": {"rotate": True, "tight": True},
+    "rotate_tier": {"rotate": True, "tier": "cpu"},
     "attach_state": {"attach": "state"},
     "attach_state_tight": {"attach": "state", "tight": True},
     "attach_unknown": {"attach": "unknown"},

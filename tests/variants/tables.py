@@ -51,6 +51,10 @@ class Holding:
     """Hash under which the last, open block is published."""
     frozen: bool = False
     """A recurrent slot that must not be written again."""
+    spare: list[int] = field(default_factory=list)
+    """Blocks that the window left and that will be written over."""
+    replay: int | None = None
+    """Position from which a window is computed again."""
     checkpoints: dict[int, int] = field(default_factory=dict)
     """Recurrent slots by position that are still to be published."""
 
@@ -82,6 +86,10 @@ class Table:
         self.drafts = 0
         """Tokens at the end of a decode step that may be rejected."""
         self.alloc_tokens = False
+        self.sink = 0
+        """First tokens that every later one attends to as well."""
+        self.states_gens = False
+        """Uses say which generation of each block they mean."""
 
     @property
     def names(self) -> list[str]:
@@ -208,12 +216,14 @@ class Table:
         for group in self.groups:
             first, end = self.start(p), q
             if group.form == "tail":
-                first = max(0, q - q % group.ratio - group.overlap)
+                # The compressor takes up the unit that was open before the step, and its overlap.
+                unit = max(0, p - self.drafts) // group.ratio * group.ratio
+                first = max(0, unit - group.overlap)
             elif group.ratio > 1:
                 end = held.sealed
             blocks = [
                 b for i, b in sorted(held.blocks.items())
-                if i * self.bt < end and (i + 1) * self.bt > first
+                if i * self.bt < end and ((i + 1) * self.bt > first or i * self.bt < self.sink)
             ]  # fmt: skip
             if blocks:
                 yield self._use(row, group.name, blocks)
@@ -221,7 +231,8 @@ class Table:
     def _use(self, row: Row, group: str, blocks: list[int]) -> Event:
         place = self.pool.place
         index = [place.get(b, b) for b in blocks] if place else None
-        return make("use", group=group, blocks=blocks, req=row.name, index=index)
+        gens = [self.pool.generations[b] for b in blocks] if self.states_gens else None
+        return make("use", group=group, blocks=blocks, req=row.name, index=index, gens=gens)
 
     def settle(self, row: Row, upto: int) -> None:
         """Publish the blocks that the known tokens before `upto` fill."""
@@ -268,7 +279,7 @@ class Table:
         """Give everything back, the last block first, so that a prefix is evicted last."""
         held = row.held.pop(self.name, Holding())
         blocks = [b for _, b in sorted(held.blocks.items(), reverse=True)]
-        blocks += [b for b in held.checkpoints.values() if b not in blocks]
+        blocks += [b for b in held.checkpoints.values() if b not in blocks] + held.spare
         self.pool.release(held.borrowed + blocks, group=self.lead, req=row.name)
 
 
@@ -284,16 +295,68 @@ class Window(Table):
             return t - t % self.window
         return max(0, t - self.window + 1 - self.slack)
 
+    def needed(self, t: int) -> list[int]:
+        sinks = range(-(-min(self.sink, t) // self.bt))
+        return sorted({*sinks, *super().needed(t)})
+
     def begin(self, row: Row, p: int) -> None:
         held = row.held[self.name]
         first = self.start(p)
-        gone = [i for i in sorted(held.blocks) if (i + 1) * self.bt <= first]
+        gone = [
+            i
+            for i in sorted(held.blocks)
+            if i * self.bt >= self.sink and (i + 1) * self.bt <= first
+        ]
         if gone:
             blocks = [held.blocks.pop(i) for i in gone]
             self.tape.emit(
                 "slide", group=self.lead, req=row.name, blocks=blocks, window_start=first
             )
-            self.pool.release(blocks, group=self.lead, req=row.name)
+            self._let_go(row, blocks)
+
+    def _let_go(self, row: Row, blocks: list[int]) -> None:
+        self.pool.release(blocks, group=self.lead, req=row.name)
+
+
+class Cyclic(Window):
+    """A window whose blocks are written over in place; nothing of it is ever published."""
+
+    def blocks_short(self, row: Row, q: int) -> int:
+        return max(0, super().blocks_short(row, q) - len(row.held[self.name].spare))
+
+    def grow(self, row: Row, q: int) -> None:
+        held = row.held[self.name]
+        while held.spare and held.end * self.bt < q:
+            held.blocks[held.end] = held.spare.pop(0)
+            held.end += 1
+        super().grow(row, q)
+
+    def _let_go(self, row: Row, blocks: list[int]) -> None:
+        row.held[self.name].spare += blocks
+
+    def settle(self, row: Row, upto: int) -> None:
+        """A hash would outlive what it stands for."""
+
+
+class Replayed(Window):
+    """A window that is computed again behind a hit, and so needs nothing to be there."""
+
+    def needed(self, t: int) -> list[int]:
+        return []
+
+    def adopt(self, row: Row, t: int, blocks: dict[int, int]) -> None:
+        first = self.start(t) if t else 0
+        row.held[self.name] = Holding(
+            end=first // self.bt, replay=first, published=-(-t // self.bt)
+        )
+
+    def writes(self, row: Row, p: int, q: int, sure: int) -> Iterator[Event]:
+        held = row.held[self.name]
+        first, held.replay = (p if held.replay is None else held.replay), None
+        yield from super().writes(row, first, q, sure)
+
+    def settle(self, row: Row, upto: int) -> None:
+        """Nobody looks for it."""
 
 
 class Ring(Window):

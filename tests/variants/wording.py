@@ -105,6 +105,8 @@ def cut_lists(case: Case, rng: Random) -> Case:
                 n = rng.randint(1, len(e["blocks"]) - 1)
                 rest = {k: v for k, v in e.items() if k != MARK}
                 out += [{**e, "blocks": e["blocks"][:n]}, {**rest, "blocks": e["blocks"][n:]}]
+            elif e["ev"] == "write" and alone and _cuttable(e, arm) and rng.random() < 0.4:
+                out += _write_in_two(e, arm, rng)
             elif e["ev"] == "publish" and alone and _whole(e, arm) and rng.random() < 0.4:
                 out += _publish_in_two(e, arm, rng)
             else:
@@ -121,6 +123,23 @@ def _whole(e: Event, arm: list[Event]) -> bool:
     a, b = e.get("tokens", (0, 0))
     n = len(e["blocks"])
     return group["form"] != "recurrent" and n > 1 and "tokens" in e and b - a == n * size
+
+
+def _cuttable(e: Event, arm: list[Event]) -> bool:
+    """Whether a write covers several blocks, each of which it alone brings forward."""
+    form = groups_of(arm)[e["group"]]["form"]
+    return form in ("compressed", "swa") and len(e["blocks"]) > 1 and not {"pad", "index"} & set(e)
+
+
+def _write_in_two(e: Event, arm: list[Event], rng: Random) -> list[Event]:
+    size = groups_of(arm)[e["group"]]["block_tokens"]
+    n = rng.randint(1, len(e["blocks"]) - 1)
+    middle = (e["tokens"][0] // size + n) * size
+    rest = {k: v for k, v in e.items() if k != MARK}
+    return [
+        {**e, "blocks": e["blocks"][:n], "tokens": [e["tokens"][0], middle]},
+        {**rest, "blocks": e["blocks"][n:], "tokens": [middle, e["tokens"][1]]},
+    ]
 
 
 def _publish_in_two(e: Event, arm: list[Event], rng: Random) -> list[Event]:

@@ -1,0 +1,101 @@
+"""The fixed story in company of the faulty one: a renamed copy of the good arm runs beside it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from .case import MARK, Case, Event
+from .fields import Places, names_of, pools_of, rename
+from .ids import _inside
+from .load import DECLARES, cuts_of, lay_between
+from .surface import lane_of
+
+EXCLUDED = {
+    "B16": "a swap of places concerns the whole pool",
+    "B17": "a swap of places concerns the whole pool",
+    "A04": "a swap of places concerns the whole pool",
+    "B19": "a pool that moves moves for everybody",
+    "D02": "a pool that moves moves for everybody",
+    "D03": "a pool that moves moves for everybody",
+    "D06": "the null block is shared, and zeroed for both",
+    "S13": "the budget of bytes in flight is shared",
+    "C": "waiting, blocks and progress are counted together",
+    "F": "one stream of announcements, numbered through",
+    "S23": "an unknown event names nothing that could be renamed",
+}
+_KINDS = ("req", "handle", "event", "graph", "buffer", "hash", "owner", "external")
+
+
+def double(case: Case, rng: Random) -> Case:
+    """Interleave both arms with the same copy of the good arm, in blocks of its own."""
+    if case.id in EXCLUDED or case.id[0] in EXCLUDED:
+        return case
+    twin = _twin(case, rng)
+    if twin is None:
+        return case
+    segments = _segments(twin)
+    whole = case.has("reset")  # it would forget the other story's hashes
+    seed = rng.random()
+    return case.both(lambda arm: _beside(arm, segments, whole, Random(seed)))
+
+
+def _beside(arm: list[Event], segments: list[list[Event]], whole: bool, rng: Random) -> list[Event]:
+    spots = [n for cuts in cuts_of(arm).values() for n in cuts]
+    if whole:
+        return lay_between(arm, segments, [spots[0]] * len(segments))
+    return lay_between(arm, segments, sorted(rng.choice(spots) for _ in segments))
+
+
+def _twin(case: Case, rng: Random) -> list[Event] | None:
+    """The good arm without its declarations, everything in it called otherwise."""
+    events = [e for e in case.good if e["ev"] not in DECLARES or e["ev"] == "capture"]
+    compute = {lane_of(e) for e in events if e["ev"] in ("write", "use", "seal") and "step" in e}
+    names: dict[str, dict[Any, Any]] = {}
+    for kind in _KINDS:
+        mine = [*names_of(case.bad, kind), *names_of(case.good, kind)]
+        names[kind] = {name: f"{name}~" for name in mine}
+    # Only the device is shared: a lane of transfers of its own adds no order to the other's.
+    shared = compute | {"sched", "device"}
+    lanes = {lane_of(e) for e in events} - shared
+    names["actor"] = {lane: f"{lane}~" for lane in lanes}
+    names["owner"].update(names["req"])
+
+    places = Places(*case.arms)
+    used = places.used(*case.arms)
+    moves: dict[tuple[str, int], int] = {}
+    for pool, declared in pools_of(*case.arms).items():
+        mine = sorted(used.get(pool, set()) - set(declared.get("reserved", ())))
+        taken = used.get(pool, set()) | set(declared.get("reserved", ())) | {0}
+        free = [b for b in range(declared["blocks"]) if b not in taken]
+        for block in mine:
+            fits = [b for b in free if _inside(case, pool, b) == _inside(case, pool, block)]
+            if not fits:
+                return None
+            moves[pool, block] = rng.choice(fits)
+            free.remove(moves[pool, block])
+    steps = [e["step"] for arm in case.arms for e in arm if "step" in e]
+    later = max(steps, default=0) + rng.randint(1, 50)
+
+    def changed(e: Event) -> Event:
+        moved = places.relocate(e, lambda pool, b: moves.get((pool, b), b))
+        out = rename(moved, lambda kind, name: names.get(kind, {}).get(name, name))
+        if "step" in e:
+            out["step"] = e["step"] + later
+        return {k: v for k, v in out.items() if k != MARK}
+
+    return [changed(e) for e in events]
+
+
+def _segments(events: list[Event]) -> list[list[Event]]:
+    """Stretches between moments at which no step is in flight."""
+    out: list[list[Event]] = []
+    begin = 0
+    for cuts in cuts_of(events).values():
+        for n in cuts:
+            if n > begin:
+                out.append(events[begin:n])
+                begin = n
+    if begin < len(events):
+        out.append(events[begin:])
+    return out
