@@ -52,6 +52,9 @@ def command(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="CODE", help="Just these rules.")
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show findings of one rule and group one by one.")
+    ] = False,
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
     ] = None,
@@ -79,7 +82,7 @@ def command(
             report.trace["path"] = name
             print(json.dumps(report.as_json()))
         else:
-            _print(report, events, name, again=len(worst) > 2)
+            _print(report, events, name, again=len(worst) > 2, every=every)
     return next(e for e in (Exit.UNREADABLE, Exit.FINDINGS, Exit.INCONCLUSIVE, Exit.OK)
                 if e in worst)  # fmt: skip
 
@@ -159,12 +162,14 @@ def _verdict(report: Report, fail_on: FailOn) -> Exit:
     return Exit.INCONCLUSIVE if report.inconclusive else Exit.OK
 
 
-def _print(report: Report, events: dict[int, Event], name: str, *, again: bool) -> None:
+def _print(
+    report: Report, events: dict[int, Event], name: str, *, again: bool, every: bool
+) -> None:
     from hkvtool.cli.console import console
     from hkvtool.report.table import report_lines
 
     out = console()
     if again:
         out.print()
-    for line in report_lines(report, events, out.width, name=name):
+    for line in report_lines(report, events, out.width, name=name, every=every):
         out.print(line.text, style=line.style or None, soft_wrap=True)

@@ -30,7 +30,7 @@ class Command:
 
 
 _TABLE = (
-    Command("demo", "Start here", "Record, check and replay a fault on this machine, in a minute."),
+    Command("demo", "Start here", "See three real bugs recorded, checked and explained."),
     Command("doctor", "Start here", "Say what this machine and its engines allow."),
     Command("record", "Get a trace", "Start an engine and record what its allocator does."),
     Command("attach", "Get a trace", "Start recording in a process that loaded us idle."),

@@ -16,6 +16,9 @@ MAX_WIDTH = 110
 
 _LABEL = 10
 
+_NAMED = 6
+"""Things that are listed by name before the rest are counted."""
+
 
 class Line(NamedTuple):
     """One line of output and how it is set off; a style is never the only signal."""
@@ -28,27 +31,62 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO
 
 
 def report_lines(
-    report: Report, events: Mapping[int, Event], width: int, *, name: str = ""
+    report: Report,
+    events: Mapping[int, Event],
+    width: int,
+    *,
+    name: str = "",
+    every: bool = False,
 ) -> Iterator[Line]:
-    """The report as lines at most `width` wide; `events` are those that its findings name."""
+    """The report as lines at most `width` wide; `events` are those that its findings name.
+
+    Findings of one rule and group are shown once and counted, unless `every` one is asked for.
+    """
     width = max(40, min(width, MAX_WIDTH))
     yield Line(_heading(report, name), "bold")
     roots = sorted(
         (f for f in report.findings if not f.cause), key=lambda f: (-f.severity.rank, f.events[:1])
     )
     by_id = {f.id: f for f in report.findings}
-    for finding in roots:
+    for alike in _alike(roots, every):
         yield Line("")
-        yield from _finding(finding, by_id, events, width)
+        yield from _finding(alike[0], by_id, events, width)
+        if len(alike) > 1:
+            yield from _more(alike, width)
     if not roots:
         yield Line("")
-        yield Line("no finding: every hit that was resumed could be", "green")
+        yield Line("no finding, as far as the evidence goes", "green")
     yield Line("")
     yield from _ratios(report, width)
     yield from _not_evaluable(report, width)
     for said in report.inconclusive:
         yield Line(f"inconclusive: {shown(said)}", "yellow")
     yield Line(_summary(report), "bold")
+
+
+def _alike(roots: Sequence[Finding], every: bool) -> list[list[Finding]]:
+    """Root findings put together by rule, severity and group, in the order of the first of each."""
+    if every:
+        return [[f] for f in roots]
+    found: dict[tuple[str, str, str | None], list[Finding]] = {}
+    for f in roots:
+        found.setdefault((str(f.severity), f.code, f.group), []).append(f)
+    return list(found.values())
+
+
+def _more(alike: Sequence[Finding], width: int) -> Iterator[Line]:
+    """The findings that are like the first, in a line or two."""
+    rest = alike[1:]
+    requests = list(dict.fromkeys(f.request for f in rest if f.request is not None))
+    text = f"{len(rest)} like it, events {_some([p for f in rest for p in f.events[-1:]])}"
+    if requests:
+        text += f"; requests {_some(requests)}"
+    yield from _row("and", text, width)
+
+
+def _some(values: Sequence[object]) -> str:
+    head = ", ".join(shown(v) for v in values[:_NAMED])
+    return head if len(values) <= _NAMED else f"{head}, … ({len(values)})"
 
 
 def _heading(report: Report, name: str) -> str:
@@ -148,10 +186,10 @@ def _ratios(report: Report, width: int) -> Iterator[Line]:
 def _not_evaluable(report: Report, width: int) -> Iterator[Line]:
     by_need: dict[tuple[str, ...], list[str]] = {}
     for code, needs in report.not_evaluable.items():
-        by_need.setdefault(tuple(needs), []).append(code)
-    for needs, codes in by_need.items():
-        text = f"{', '.join(codes)} (needs {' and '.join(needs)})"
-        yield from _wrapped("", f"not evaluable: {text}", width, indent=0)
+        by_need.setdefault(tuple(needs), []).append(code[3:])
+    said = [f"{' '.join(codes)} (needs {' and '.join(needs)})" for needs, codes in by_need.items()]
+    if said:
+        yield from _wrapped("", "not evaluable: HKV " + "; ".join(said), width, indent=0)
 
 
 def _summary(report: Report) -> str:
