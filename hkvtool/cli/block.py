@@ -21,7 +21,6 @@ from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
     from hkvtool.model.block_state import CacheBlockState
-    from hkvtool.state.fold import Fold
     from hkvtool.store import Trace
 
 
@@ -73,20 +72,14 @@ def _print_history(trace: Trace, pool: str, block: int, at: int | None, limit: i
 def _states(trace: Trace, pool: str, block: int, at: int | None) -> list[CacheBlockState]:
     """The block as each group of its pool sees it, after everything up to `at`."""
     from hkvtool.state.resume import block_state
-
-    fold = _folded(trace, at)
-    groups = [g for g in fold.declared.groups.values() if g.pool.name == pool]
-    found = (block_state(fold, group, block) for group in groups)
-    return [state for state in found if state is not None]
-
-
-def _folded(trace: Trace, at: int | None) -> Fold:
-    """The fold up to `at`, with a bar where it takes a while."""
     from hkvtool.store.moments import fold_at
 
     last = trace.meta.get("last_pos", 0)
     with progress("folding", min(last, last if at is None else at)) as told:
-        return fold_at(trace, at, told)
+        fold = fold_at(trace, at, told)
+    groups = [g for g in fold.declared.groups.values() if g.pool.name == pool]
+    found = (block_state(fold, group, block) for group in groups)
+    return [state for state in found if state is not None]
 
 
 def _print_states(states: list[CacheBlockState]) -> None:

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from hkvtool.model.errors import TraceError
@@ -198,9 +198,21 @@ class StreamTrace(JsonlTrace):
 
     def __init__(self, path: str, stream: IO[bytes]) -> None:
         self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
-        shutil.copyfileobj(stream, self._spool, 1 << 20)
-        self._spool.flush()
+        try:
+            shutil.copyfileobj(stream, self._spool, 1 << 20)
+            self._spool.flush()
+        except OSError as e:
+            self._discard()
+            raise TraceError(
+                f"cannot put aside what comes through {path}: {e.strerror or e}",
+                hint="import it (`hkvtool import - -o FILE`), or point TMPDIR to a larger disk",
+            ) from e
         super().__init__(path, self._spool.name)
 
     def close(self) -> None:
-        self._spool.close()
+        self._discard()
+
+    def _discard(self) -> None:
+        # What could not be written is still in the buffer, and closing would try once more.
+        with suppress(OSError):
+            self._spool.close()

@@ -151,10 +151,8 @@ class TraceWriter:
     def _insert(self, table: str, batch: Any) -> None:
         with self._failing():
             self._con.register("incoming", batch)
-            try:
-                self._con.execute(f"INSERT INTO {table} SELECT * FROM incoming")
-            finally:
-                self._con.unregister("incoming")
+            self._con.execute(f"INSERT INTO {table} SELECT * FROM incoming")
+            self._con.unregister("incoming")
 
     def _close(self) -> None:
         import duckdb
