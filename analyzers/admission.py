@@ -159,7 +159,8 @@ class Admission(Silent):
         """502 as a warning: the same content goes out and in without a use between."""
         allowed = self._limits("thrash_trips", str(event["group"]))
         trips = allowed[-1][1] if allowed else 2
-        for name in self._names(event)[:1]:
+        told = False
+        for name in self._names(event):
             held = self.trips.setdefault(name, [])
             if not held and event.ev == "load_begin":
                 continue
@@ -167,6 +168,10 @@ class Admission(Silent):
                 held.append(event)
             round_trips = len(held) // 2
             if round_trips >= trips and event.ev == "load_begin" and trips > 0:
+                if told:
+                    held.clear()
+                    continue
+                told = True
                 self.ctx.report(
                     "HKV502",
                     f"the same content of group {event['group']} went out and came in "

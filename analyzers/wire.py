@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from hkvtool.analyzers.context import MAX_EVENTS, Context, Silent
 from hkvtool.model.event import Event
@@ -68,7 +68,9 @@ class Wire(Silent):
                 self._compare(side, reference, what)
 
     def _compare(self, side: Side, reference: Counter[Place], what: str) -> None:
-        held = side.held
+        held: Mapping[Place, int] = side.held
+        if side.by_medium:
+            held, reference = self._by_medium(held), self._by_medium(reference)
         wrong = [
             place
             for place in dict.fromkeys([*held, *reference])
@@ -84,8 +86,6 @@ class Wire(Silent):
             slots += self._slots(place)
         if not events:
             events = [side.last]
-        if side.cleared_missing is not None:
-            events.append(side.cleared_missing)
         shown = ", ".join(
             f"{h} of {g}: {held.get((g, h), 0)} instead of {reference.get((g, h), 0)}"
             for g, h in wrong[:3]
@@ -101,6 +101,16 @@ class Wire(Silent):
             believed={f"{g}:{h}": held.get((g, h), 0) for g, h in wrong[:8]},
             actual={f"{g}:{h}": reference.get((g, h), 0) for g, h in wrong[:8]},
         )
+
+    def _by_medium(self, held: Mapping[Place, int]) -> Counter[Place]:
+        """What is held on each medium, whichever group holds it: a stream that names no groups
+        says no more than that."""
+        groups = self.ctx.fold.declared.groups
+        found: Counter[Place] = Counter()
+        for (where, name), count in held.items():
+            group = groups.get(where)
+            found[f"medium {group.pool.medium}" if group else where, name] |= int(count > 0)
+        return found
 
     def _slots(self, place: Place) -> list[int]:
         """Blocks that ever carried a hash, of the group's table or any."""
@@ -124,32 +134,44 @@ class Side:
         self.held: dict[Place, int] = held
         self.touched: dict[Place, list[int]] = {}
         self.groups: set[str] = set()
-        self.expected: int | None = None
+        self.media: set[str] = set()
+        self.by_medium = False
         self.newest: int | None = None
         self.last = 0
-        self.cleared_missing: int | None = None
         self.disturbed: Finding | None = None
         self.seen: set[Hashable] = set()
         self.consumer = name != "pub"
 
     def speaks_of(self, place: Place) -> bool:
-        """A side that never mentions a group or tier may not carry it at all."""
-        return place[0] in self.groups
+        """Whether a difference there is this side's: of a medium it never mentions it may carry
+        nothing, nor of what only lower tiers hold."""
+        if self.by_medium:
+            return place[0] in self.media
+        group = self.wire.ctx.fold.declared.groups.get(place[0])
+        if place[0] in self.groups or group is None:
+            return place[0] in self.groups
+        return group.participates and f"medium {group.pool.medium}" in self.media
 
     def apply(self, event: Event) -> None:
         self._sequence(event)
         self.last = event.pos
+        group = self.wire.ctx.fold.group(event.get("group"))
+        if "medium" in event or group is not None:
+            where = event.get("medium") or (group.pool.medium if group else "")
+            self.media.add(f"medium {where}")
         kind = event["kind"]
         groups = self._groups(event)
         if kind == "cleared":
-            for place in [p for p in self.held if p[0] in groups]:
+            media = {f"medium {event['medium']}"} if "medium" in event else self.media
+            gone = {*groups, *(media if "group" not in event else ())}
+            for place in [p for p in self.held if p[0] in gone]:
                 del self.held[place]
                 self.touched.setdefault(place, []).append(event.pos)
             return
-        for group in groups[:1]:
-            self.groups.add(group)
+        for where in [str(event["group"])] if "group" in event else self._unnamed(event):
+            self.groups.add(where)
             for name in event.get("hashes") or ():
-                place = (group, str(name))
+                place = (where, str(name))
                 self.touched.setdefault(place, []).append(event.pos)
                 count = self.held.get(place, 0) + (1 if kind == "stored" else -1)
                 if count > 0:
@@ -164,6 +186,12 @@ class Side:
             return [str(event["group"])]
         medium = event.get("medium")
         return [g.name for g in declared.values() if medium is None or g.pool.medium == medium]
+
+    def _unnamed(self, event: Event) -> list[str]:
+        """Where an event belongs that names no group: to its medium as a whole."""
+        self.by_medium = True
+        self.media.add(f"medium {event.get('medium', 'gpu')}")
+        return [f"medium {event.get('medium', 'gpu')}"]
 
     def _sequence(self, event: Event) -> None:
         """901: a gap, the same again, or an older one over a newer."""
