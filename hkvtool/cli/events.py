@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hkvtool.cli.traces import LIMIT, TraceArgument, place, print_events, say_cut
+from hkvtool.cli.traces import LIMIT, TraceArgument, for_screen, place, print_events, say_cut
 from hkvtool.model.event import MALFORMED, Event
 from hkvtool.model.events import EVENTS
 from hkvtool.model.jsonl import write_line
@@ -80,8 +80,7 @@ def _print_lines(events: Iterator[Event], limit: int) -> int:
 def _line(event: Event) -> str:
     """The event as JSON in plain ASCII; what is no JSON as it was, unless it went to a screen."""
     if event.ev == MALFORMED:
-        text = write_line(event)
-        return shown(text) if sys.stdout.isatty() else text
+        return for_screen(write_line(event))
     return json.dumps(dict(event.data), separators=(",", ":"))
 
 

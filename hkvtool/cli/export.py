@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.traces import TraceArgument, counted, progress
+from hkvtool.cli.traces import TraceArgument, counted, for_screen, progress
 from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.store import Trace
 
 
 class Format(str, Enum):
@@ -43,8 +46,7 @@ def command(
         if output is None or str(output) == "-":
             if format is Format.PARQUET:
                 raise HkvError("Parquet is written to a file", hint="name it with -o")
-            export_jsonl(opened, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+            _to_stdout(opened)
             return
         with progress(f"writing {output.name}", opened.count) as told:
             if format is Format.PARQUET:
@@ -53,3 +55,15 @@ def command(
                 with writing(output, force=force) as stream:
                     count = export_jsonl(opened, stream, told)
     print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)
+
+
+def _to_stdout(trace: Trace) -> None:
+    from hkvtool.model.jsonl import write_line
+    from hkvtool.store.exporting import export_jsonl
+
+    if sys.stdout.isatty():
+        for event in trace.events():
+            print(for_screen(write_line(event)))
+    else:
+        export_jsonl(trace, sys.stdout.buffer)
+        sys.stdout.buffer.flush()

@@ -48,5 +48,5 @@ def command(
             progress=told and (lambda file, read: told(before.get(file, 0) + read)),
         )
     bad = int(summary.kinds[0])
-    also = f", {bad:,} of them not to be taken at their word (HKV905)" if bad else ""
+    also = f", {bad:,} of them malformed (HKV905)" if bad else ""
     print(f"{shown(target)}: {counted(summary.events, 'event')}{also}", file=sys.stderr)

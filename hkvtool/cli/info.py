@@ -106,7 +106,7 @@ def _cell(value: Any) -> str | None:
 
 def _print_problems(trace: Trace, count: int) -> None:
     print_line()
-    print_line(f"problems: {counted(count, 'event')} not to be taken at their word (HKV905)")
+    print_line(f"malformed (HKV905): {counted(count, 'event')}")
     for shown_so_far, event in enumerate(trace.events(kinds={"?"})):
         if shown_so_far == _PROBLEMS_SHOWN:
             print_line(f"  ... `hkvtool events {shown(trace.path)} --kind ?` shows all")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hkvtool.cli.traces import LIMIT, TraceArgument, print_table, say_cut
+from hkvtool.cli.traces import LIMIT, TraceArgument, for_screen, print_table, say_cut
 from hkvtool.model.errors import HkvError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command(
         elif format is Format.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(columns)
-            writer.writerows(map(_text, row) for row in shown_rows)
+            writer.writerows(map(_csv, row) for row in shown_rows)
         else:
             cells = [[_text(value) for value in row] for row in shown_rows]
             print_table(columns, cells, tall=True)
@@ -135,6 +135,11 @@ def _capped(rows: Iterator[Sequence[Any]], limit: int) -> Iterator[Sequence[Any]
 def _text(value: Any) -> Any:
     """A value for a cell: what has parts as JSON, the rest as it is."""
     return json.dumps(_plain(value)) if isinstance(value, list | dict | bool) else value
+
+
+def _csv(value: Any) -> Any:
+    text = _text(value)
+    return for_screen(text) if isinstance(text, str) else text
 
 
 def _plain(value: Any) -> Any:

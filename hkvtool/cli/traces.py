@@ -113,6 +113,11 @@ def _screen() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
+def for_screen(text: str) -> str:
+    """Data as it is, but shown where stdout is a terminal, which would act on what is in it."""
+    return shown(text) if sys.stdout.isatty() else text
+
+
 def counted(number: int, noun: str) -> str:
     """A number and its noun: 1 event, 2,000 events."""
     return f"{number:,} {noun}" + "s" * (number != 1)
@@ -168,7 +173,8 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
 
     from hkvtool.cli.console import console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(shown(what), total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -53,7 +53,7 @@ def test_import_says_what_it_made(hkvtool, source: str, tmp_path: Path) -> None:
     found = hkvtool("import", source)
     target = tmp_path / "t.duckdb"
     assert (found.code, found.out) == (0, "")
-    assert found.err == f"{target}: 12 events, 1 of them not to be taken at their word (HKV905)\n"
+    assert found.err == f"{target}: 12 events, 1 of them malformed (HKV905)\n"
     with open_trace(target) as opened:
         assert opened.count == len(LINES)
     again = hkvtool("import", source)
@@ -103,7 +103,7 @@ def test_info_says_what_the_trace_holds(hkvtool, trace: str) -> None:
         "swa swa gpu 16 64",
         "sched 10 device 1",
         "alloc 2",
-        "problems: 1 event not to be taken at their word (HKV905)",
+        "malformed (HKV905): 1 event",
         "9 evict blocks=[9] ! unknown event 'evict'",
     ):
         assert fact in words, fact
@@ -331,6 +331,62 @@ def test_a_reader_that_goes_away_is_no_error(process, source: str) -> None:
     child.stdout.close()
     assert b"Traceback" not in child.stderr.read()
     child.wait(30)
+
+
+def on_a_screen(*args: str) -> list[str]:
+    """What a terminal of 60 columns receives, line by line."""
+    import subprocess
+    import sys
+
+    leader, follower = os.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hkvtool", *args],
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "60"},
+    )
+    os.close(follower)
+    received = b""
+    while True:
+        try:
+            data = os.read(leader, 1 << 16)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not data:
+            break
+        received += data
+    os.close(leader)
+    assert child.wait(30) == 0
+    return received.decode().replace("\r\n", "\n").splitlines()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["events"],
+        ["events", "--format", "jsonl"],
+        ["export"],
+        ["info"],
+        ["sql", "SELECT * FROM event_log"],
+        ["sql", "SELECT * FROM events", "--format", "csv"],
+    ],
+)
+def test_a_terminal_receives_nothing_that_it_would_act_on(tmp_path: Path, args) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + "bad \x1b[31m\u202e\n")
+    lines = on_a_screen(args[0], str(path), *args[1:])
+    assert len(lines) > 5
+    assert [line for line in lines if not line.isprintable()] == []
+
+
+def test_a_narrow_terminal_cuts_lines_and_stands_tables_upright(source: str) -> None:
+    events = on_a_screen("events", source)
+    assert max(map(len, events)) == 60 and any(line.endswith("…") for line in events)
+    rows = on_a_screen("sql", source, "SELECT * FROM event_log WHERE pos = 8")
+    assert rows[0] == "row 1"
+    assert "  blocks      [7, 8]" in rows
+    assert on_a_screen("sql", source, "SELECT 1 AS one")[0].strip() == "one"
 
 
 def test_tables_align(capsys: pytest.CaptureFixture[str]) -> None:
