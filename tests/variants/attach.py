@@ -40,6 +40,7 @@ def _state(head: Sequence[Event], before: Sequence[Event]) -> list[Event]:
     """One `state` a pool: what the events before leave of each block that they named."""
     pool_of = {e["group"]: e["pool"] for e in head if e["ev"] == "group"}
     size_of = {e["group"]: e["block_tokens"] for e in head if e["ev"] == "group"}
+    reserved = {e["pool"]: e.get("reserved", ()) for e in head if e["ev"] == "pool"}
     blocks: dict[tuple[str, int], dict[str, Any]] = {}
     order: dict[str, dict[int, None]] = {}
     slots: dict[tuple[str, int], set[int]] = {}
@@ -48,7 +49,10 @@ def _state(head: Sequence[Event], before: Sequence[Event]) -> list[Event]:
     for e in before:
         pool = e.get("pool") or pool_of.get(e.get("group", ""), "")
         free = order.setdefault(pool, {})
-        for i, block in enumerate(e.get("blocks", []) if e["ev"] not in _BY_GROUP else []):
+        listed = e["ev"] not in _BY_GROUP and not e.get("pad")
+        for i, block in enumerate(e.get("blocks", []) if listed else []):
+            if block in reserved.get(pool, ()):
+                continue
             key = (pool, block)
             it = blocks.setdefault(key, {"refs": 0, "gens": 0, "versions": 0, "hashes": None})
             who = str(e.get("req") or e.get("owner"))
@@ -79,7 +83,7 @@ def _state(head: Sequence[Event], before: Sequence[Event]) -> list[Event]:
             elif e["ev"] in ("store_begin", "load_begin"):
                 peers[e["handle"]] = e
         if e["ev"] in ("store_end", "load_end") and e.get("ok", True):
-            _arrive(peers[e["handle"]], pool_of, size_of, slots)
+            _arrive(peers[e["handle"]], pool_of, slots, blocks)
         elif e["ev"] == "unpublish" and "hashes" in e:
             for it in blocks.values():
                 if it["hashes"] in e["hashes"]:
@@ -99,15 +103,18 @@ _BY_GROUP = frozenset({"lookup", "resume"})
 
 
 def _arrive(
-    begin: Event, pool_of: dict[str, str], size_of: dict[str, int],
-    slots: dict[tuple[str, int], set[int]],
+    begin: Event, pool_of: dict[str, str], slots: dict[tuple[str, int], set[int]],
+    blocks: dict[tuple[str, int], dict[str, Any]],
 ) -> None:  # fmt: skip
-    """A transfer has ended: the far side is as full as the near one was, or the reverse."""
+    """A transfer has ended: the content and its version came along."""
     far = str(begin.get("to") or begin.get("from"))
     near = pool_of[begin["group"]]
     for block, peer in zip(begin["blocks"], begin["peer"], strict=True):
-        full = set(range(size_of[begin["group"]]))
-        slots[(far, peer) if begin["ev"] == "store_begin" else (near, block)] = full
+        source, target = (near, block), (far, peer)
+        if begin["ev"] == "load_begin":
+            source, target = target, source
+        slots[target] = set(slots[source])
+        blocks[target]["versions"] = blocks[source]["versions"]
 
 
 def _written_down(

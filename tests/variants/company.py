@@ -7,7 +7,7 @@ from typing import Any
 
 from .case import MARK, Case, Event
 from .fields import Places, names_of, pools_of, rename
-from .ids import _inside
+from .ids import Regions
 from .load import DECLARES, cuts_of, lay_between
 from .surface import lane_of
 
@@ -64,16 +64,21 @@ def _twin(case: Case, rng: Random) -> list[Event] | None:
     places = Places(*case.arms)
     used = places.used(*case.arms)
     moves: dict[tuple[str, int], int] = {}
+    regions = Regions(case)
     for pool, declared in pools_of(*case.arms).items():
         mine = sorted(used.get(pool, set()) - set(declared.get("reserved", ())))
         taken = used.get(pool, set()) | set(declared.get("reserved", ())) | {0}
-        free = [b for b in range(declared["blocks"]) if b not in taken]
-        for block in mine:
-            fits = [b for b in free if _inside(case, pool, b) == _inside(case, pool, block)]
-            if not fits:
+        free: dict[tuple[bool, ...], list[int]] = {}
+        for block in range(declared["blocks"]):
+            if block not in taken:
+                free.setdefault(regions.side(pool, block), []).append(block)
+        for side, fits in free.items():
+            here = [b for b in mine if regions.side(pool, b) == side]
+            if len(fits) < len(here):
                 return None
-            moves[pool, block] = rng.choice(fits)
-            free.remove(moves[pool, block])
+            moves.update(zip(((pool, b) for b in here), rng.sample(fits, len(here)), strict=True))
+        if any((pool, b) not in moves for b in mine):
+            return None
     steps = [e["step"] for arm in case.arms for e in arm if "step" in e]
     later = max(steps, default=0) + rng.randint(1, 50)
 

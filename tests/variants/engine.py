@@ -338,7 +338,7 @@ class Engine:
         blocks: dict[str, list[int]] = {}
         route: dict[str, str] = {}
         for table in self.tables:
-            mine = (brought or {}).get(table.name) or row.held[table.name].blocks
+            mine = row.held[table.name].blocks if brought is None else brought[table.name]
             names = table.names if self.rng.random() < 0.4 else table.names[:1]
             for name in names:
                 blocks[name] = [b for _, b in sorted(mine.items())]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from math import lcm
 from random import Random
 from typing import Any
 
 from .case import Case, Event
 from .fields import TRANSFERS, Places, groups_of, pools_of
-from .ids import _inside
+from .ids import Regions
 
 EXCLUDED = {
     "A22": "a partial entry would become a full one",
@@ -57,9 +58,10 @@ def _fresh(case: Case, taken: dict[Key, list[int]], key: Key, n: int) -> list[in
     used = Places(*case.arms).used(*case.arms).get(pool, set()) | {0}
     used |= set(declared.get("reserved", ()))
     used |= {b for (name, _, _), ids in taken.items() if name == pool for b in ids}
-    side = _inside(case, pool, block)
+    regions = Regions(case)
     free = (b for b in range(declared["blocks"]) if b not in used)
-    found = [b for b in free if _inside(case, pool, b) == side][:n]
+    same = (b for b in free if regions.side(pool, b) == regions.side(pool, block))
+    found = list(islice(same, n))
     return found if len(found) == n else None
 
 

@@ -14,17 +14,18 @@ def permute_ids(case: Case, rng: Random) -> Case:
     used = places.used(*case.arms)
     sizes: dict[str, int] = {}
     maps: dict[str, dict[int, int]] = {}
+    regions = Regions(case)
     for name, pool in pools_of(*case.arms).items():
-        sizes[name] = _size(case, name, pool, rng)
+        sizes[name] = _size(case, pool, regions.bounded(name), rng)
         fixed = set(pool.get("reserved", ()))
         maps[name] = {b: b for b in fixed}
         ids = sorted(used.get(name, set()) - fixed)
         by_class: dict[tuple[bool, ...], list[int]] = {}
         for block in range(sizes[name]):
             if block not in fixed:
-                by_class.setdefault(_inside(case, name, block), []).append(block)
+                by_class.setdefault(regions.side(name, block), []).append(block)
         for inside, free in by_class.items():
-            mine = [b for b in ids if _inside(case, name, b) == inside]
+            mine = [b for b in ids if regions.side(name, b) == inside]
             maps[name].update(zip(mine, rng.sample(free, len(mine)), strict=True))
 
     def place(pool: str, block: int) -> int:
@@ -46,30 +47,37 @@ def permute_ids(case: Case, rng: Random) -> Case:
     return case.each(change).focused(blocks=sorted(set(blocks)))
 
 
-def _size(case: Case, name: str, pool: Event, rng: Random) -> int:
+def _size(case: Case, pool: Event, bounded: bool, rng: Random) -> int:
     """A pool may grow where no event counts its blocks and no region ends with them."""
     counted = any(
         "needs" in e or "free" in e for arm in case.arms for e in arm if e["ev"] != "free"
     )
-    bounded = any(
-        g["pool"] == name and "region_bytes" in g.get("layout", {})
-        for arm in case.arms
-        for g in groups_of(arm).values()
-    )
     size: int = pool["blocks"]
     if counted or bounded or rng.random() < 0.5:
         return size
-    return size * rng.randint(2, 5) + rng.randrange(100)
+    return min(size * rng.randint(2, 5) + rng.randrange(100), max(size, 100_000))
 
 
-def _inside(case: Case, pool: str, block: int) -> tuple[bool, ...]:
-    """Whether the block's payload lies in the registered region, arm by arm and group by group."""
-    answers = []
-    for arm in case.arms:
-        for group in groups_of(arm).values():
-            layout = group.get("layout", {})
-            if group["pool"] == pool and "region_bytes" in layout:
-                stride = layout.get("stride_bytes") or layout["page_bytes"]
-                end = layout.get("offset", 0) + block * stride + layout["page_bytes"]
-                answers.append(end <= layout["region_bytes"])
-    return tuple(answers)
+class Regions:
+    """Which side of the end of its registered region a block's payload lies on.
+
+    A block keeps its side when it moves: whether a region is long enough is never changed by
+    which ids are in use.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._ends: dict[str, list[tuple[int, int]]] = {}
+        for arm in case.arms:
+            for group in groups_of(arm).values():
+                layout = group.get("layout", {})
+                if "region_bytes" in layout:
+                    stride = layout.get("stride_bytes") or layout["page_bytes"]
+                    last = layout["region_bytes"] - layout["page_bytes"] - layout.get("offset", 0)
+                    self._ends.setdefault(group["pool"], []).append((stride, last))
+
+    def bounded(self, pool: str) -> bool:
+        return pool in self._ends
+
+    def side(self, pool: str, block: int) -> tuple[bool, ...]:
+        """Whether the block is inside, for each region of the pool in either arm."""
+        return tuple(block * stride <= last for stride, last in self._ends.get(pool, ()))

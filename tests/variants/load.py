@@ -9,7 +9,7 @@ from random import Random
 from .case import Case, Event
 from .engine import Engine
 from .fields import Places, groups_of, names_of, pools_of
-from .ids import _inside
+from .ids import Regions
 from .options import Options
 from .paging import Pool
 from .requests import Request
@@ -114,6 +114,7 @@ def _room(
     used = Places(*case.arms).used(*case.arms)
     sizes: dict[str, int] = {}
     ids: dict[str, list[int]] = {}
+    regions = Regions(case)
     for pool in {t.pool.name for t in tables}:
         declared = pools_of(*case.arms)[pool]
         wanted = sum(
@@ -122,11 +123,10 @@ def _room(
             if t.pool.name == pool
         )
         taken = used.get(pool, set()) | set(declared.get("reserved", ())) | {0}
-        inside = [True] * len(_inside(case, pool, 0))
         last = declared["blocks"]
-        free = [b for b in range(last) if b not in taken and list(_inside(case, pool, b)) == inside]
+        free = [b for b in range(last) if b not in taken and all(regions.side(pool, b))]
         if len(free) < wanted:
-            if inside or case.id[0] in BEFORE_ONLY:
+            if regions.bounded(pool) or case.id[0] in BEFORE_ONLY:
                 return None
             sizes[pool] = last + wanted
             free += range(last, last + wanted)

@@ -159,7 +159,7 @@ class Tier:
                     self._end_store(job)
                 elif isinstance(job, Loading):
                     self._end_load(engine, job)
-        if self.options.abort and self.rng.random() < 0.1:
+        if self.options.abort and self.rng.random() < 0.3:
             loads = [j for j in self.jobs if isinstance(j, Loading) and not j.layers]
             for job in loads[:1]:
                 if job.row.state == "loading":

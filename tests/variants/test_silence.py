@@ -1,0 +1,40 @@
+"""Nothing is found where nothing is wrong: correct engines of every kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from .correct import SWITCHES, Options, correct_trace, random_options
+from .handover import handover_trace
+from .options import FAMILIES
+from .verdict import ALWAYS_WARNING, loud, report_on
+
+
+def _allowed(options: Options) -> set[str]:
+    """A recorder that lost events says so, and the checker repeats it."""
+    return ALWAYS_WARNING | ({"HKV903"} if options.dropped else set())
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_each_switch_is_silent(name: str) -> None:
+    for family in FAMILIES:
+        options = replace(Options(family=family), **SWITCHES[name])
+        if options.valid():
+            found = loud(report_on(correct_trace(11, options)), _allowed(options))
+            assert not found, (options, found[0].code, found[0].events, found[0].message)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_everything_at_once_is_silent(seed: int) -> None:
+    options = random_options(Random(seed))
+    found = loud(report_on(correct_trace(seed, options)), _allowed(options))
+    assert not found, (options, found[0].code, found[0].events, found[0].message)
+
+
+@pytest.mark.parametrize(("streams", "lease"), [(True, False), (True, True), (False, False)])
+def test_a_hand_over_is_silent(streams: bool, lease: bool) -> None:
+    for seed in range(10):
+        assert not loud(report_on(handover_trace(seed, streams, lease))), seed
