@@ -8,16 +8,29 @@ from typing import Any
 
 from hkvtool.analyzers.admission import Admission
 from hkvtool.analyzers.alignment import Alignment
-from hkvtool.analyzers.context import Context, Family, copy_slots
+from hkvtool.analyzers.buffers import Buffers
+from hkvtool.analyzers.components import Components
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.family import Family, Silent
 from hkvtool.analyzers.group_intersection import GroupIntersection
 from hkvtool.analyzers.integrity import Integrity
 from hkvtool.analyzers.kernel_abi import KernelAbi
+from hkvtool.analyzers.keys import Keys
+from hkvtool.analyzers.moves import copy_slots
+from hkvtool.analyzers.padding import Padding
+from hkvtool.analyzers.parts import Parts
 from hkvtool.analyzers.pointers import Pointers
+from hkvtool.analyzers.progress import Progress
 from hkvtool.analyzers.races import Races
 from hkvtool.analyzers.ratios import Tally
 from hkvtool.analyzers.refcounts import Refcounts
 from hkvtool.analyzers.routing import Routing
+from hkvtool.analyzers.selections import Selections
+from hkvtool.analyzers.stores import Stores
+from hkvtool.analyzers.tails import Tails
 from hkvtool.analyzers.topology import Topology
+from hkvtool.analyzers.transfers import Transfers
+from hkvtool.analyzers.uses import Uses
 from hkvtool.analyzers.whole_block import WholeBlock
 from hkvtool.analyzers.wire import Wire
 from hkvtool.model.event import Event
@@ -25,9 +38,10 @@ from hkvtool.model.evidence import Evidence, evidence_of
 from hkvtool.model.findings import Report
 from hkvtool.model.rules import RULES
 
-FAMILIES: tuple[type[Any], ...] = (
-    KernelAbi, Alignment, Races, Refcounts, Pointers, Topology, Routing, WholeBlock,
-    GroupIntersection, Admission, Wire,
+FAMILIES: tuple[type[Silent], ...] = (
+    KernelAbi, Alignment, Races, Buffers, Refcounts, Pointers, Topology, Padding, Routing,
+    Transfers, WholeBlock, Keys, Stores, Parts, GroupIntersection, Uses, Tails, Selections,
+    Components, Admission, Progress, Wire,
 )  # fmt: skip
 """In this order each family sees an event: who destroys content comes before who reads it."""
 
@@ -69,7 +83,9 @@ class _Check:
         self.integrity = Integrity(self.ctx)
         self.tally = Tally(self.ctx)
         self.families: list[Family] = [family(self.ctx) for family in FAMILIES]
-        self.families += [self.tally]
+        seeing = [*self.families, self.tally]
+        self.before = [f.before for f in seeing if type(f).before is not Silent.before]
+        self.after = [f.after for f in seeing if type(f).after is not Silent.after]
         self.count = 0
         self.header: dict[str, Any] = {}
 
@@ -80,8 +96,7 @@ class _Check:
         ctx = self.ctx
         ctx.event = None
         for family in self.families:
-            if family is not self.tally:
-                family.finish()
+            family.finish()
         self.integrity.finish()
         self.tally.finish()
         missing = {
@@ -105,31 +120,31 @@ class _Check:
 
     def _event(self, event: Event) -> None:
         ctx = self.ctx
-        ctx.event = event
         problem = event.problem
-        ctx.stamp = ctx.order.feed(event)
+        ctx.meet(event)
         if problem is None:
             self._note(event)
             self._unknown(event)
         self.integrity.before(event)
         if problem is None:
-            for family in self.families:
-                family.before(event)
+            for look in self.before:
+                look(event)
         refused = ctx.fold.apply(event)
         if refused is not None:
             self.integrity.problem(event, refused)
             return
         ctx.requests.follow(event)
+        ctx.moves.follow(event)
         self._carry(event)
-        for family in self.families:
-            family.after(event)
+        for look in self.after:
+            look(event)
 
     def _carry(self, event: Event) -> None:
         """What is wrong with a source is wrong with its copy."""
         ctx = self.ctx
         if event.ev == "copy":
             src, dst = copy_slots(ctx.fold, event)
-            ctx.carry_blame(src, dst)
+            ctx.blame.carry(src, dst)
         elif event.ev in ("store_begin", "load_begin", "store_end", "load_end"):
             transfer = ctx.fold.transfers.get(str(event["handle"]))
             if transfer is None or transfer.far is None:
@@ -137,9 +152,9 @@ class _Check:
             near = [ctx.fold.slot(transfer.group.pool, b) for b in transfer.begin["blocks"]]
             far = [ctx.fold.slot(transfer.far, b) for b in transfer.begin.get("peer") or ()]
             if event.ev.startswith("store"):
-                ctx.carry_blame(near, far)
+                ctx.blame.carry(near, far)
             else:
-                ctx.carry_blame(far, near)
+                ctx.blame.carry(far, near)
 
     def _note(self, event: Event) -> None:
         ctx = self.ctx

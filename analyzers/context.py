@@ -7,8 +7,10 @@ consequence: one root cause gives one root finding.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from hkvtool.analyzers.blame import Blame
+from hkvtool.analyzers.moves import Moves
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding
@@ -20,43 +22,13 @@ from hkvtool.state.fold import Fold
 from hkvtool.state.order import Order
 from hkvtool.state.order_stamp import Stamp
 from hkvtool.state.requests import Request, Requests
+from hkvtool.state.serving import filled
 
 MAX_EVENTS = 8
 """Positions a finding names at most."""
 
-
 _ALONE = frozenset("2459")
 """Families whose rules say what is so by itself: none follows from a bad read."""
-
-
-class Family(Protocol):
-    """One rule family. `before` sees the state an event meets, `after` the state it leaves."""
-
-    codes: frozenset[str]
-
-    def before(self, event: Event) -> None: ...
-
-    def after(self, event: Event) -> None: ...
-
-    def finish(self) -> None: ...
-
-
-class Silent:
-    """A family that need not look at everything: the hooks do nothing unless overridden."""
-
-    codes: frozenset[str] = frozenset()
-
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
-
-    def before(self, event: Event) -> None:
-        """State as the event meets it."""
-
-    def after(self, event: Event) -> None:
-        """State as the event leaves it."""
-
-    def finish(self) -> None:
-        """The trace has ended."""
 
 
 class Context:
@@ -66,22 +38,28 @@ class Context:
         self.fold = Fold()
         self.order = Order()
         self.requests = Requests(self.fold)
+        self.moves = Moves(self.fold)
+        self.blame = Blame(self.fold)
         self.evidence = frozenset(evidence.classes)
         self.lane_evidence: dict[str, frozenset[str]] = {}
         self.findings: list[Finding] = []
-        self.stamp: Stamp | None = None
         self.event: Event | None = None
+        self.stamp: Stamp | None = None
         self.dispatched: dict[int, int] = {}
         self.retired: dict[int, int] = {}
         self.launched: dict[int, int] = {}
+        self.step_reqs: dict[int, frozenset[str]] = {}
+        self.capturing: dict[str, int] = {}
         self.midway = False
         self.weights_pos: int | None = None
-        self.capturing: dict[str, int] = {}
-        self.step_reqs: dict[int, frozenset[str]] = {}
         self.lost: list[int] = []
-        self.suppressed: set[str] = set()
-        self._blocks: dict[int, tuple[int, Finding]] = {}
-        self._tables: dict[tuple[str, int], Finding] = {}
+        self._slots: list[int] | None = None
+
+    def meet(self, event: Event) -> None:
+        """From here on `event` is the one being judged."""
+        self.event = event
+        self.stamp = self.order.feed(event)
+        self._slots = None
 
     # --- evidence --------------------------------------------------------------------------
 
@@ -114,42 +92,35 @@ class Context:
         rule; what the host's books say by themselves does not.
         """
         if not self.evaluable(code):
-            self.suppressed.add(code)
             return None
-        root = cause or self.blamed(slots, request, group)
+        root = cause or self.blame.of(slots, request, group)
         if root is not None and cause is None:
             alone = code[3] in _ALONE or (code == "HKV704" and not of_read)
             if root.severity is not Severity.ERROR or (alone and root.code != code):
                 root = None
-        named = self._unique(events)
+        named = _unique(events)
         if root is not None and root.code == code and root.request == request:
             self._extend(root, named, slots)
-            self.blame(root, slots)
+            self.blame.put(root, slots)
             return root
         finding = Finding(
             code, message, named, RULES[code].severity, group=group.name if group else None
         )
+        finding.id = f"F{len(self.findings) + 1}"
         finding.request = request
-        finding.blocks = self._unique_blocks(slots)
+        finding.blocks = list(dict.fromkeys(self.fold.block_of[s] for s in slots if s >= 0))
         for name, value in facts.items():
             setattr(finding, name, value)
-        finding.id = f"F{len(self.findings) + 1}"
         if finding.pool is None and slots:
             finding.pool = self.fold.pool_of(slots[0]).name
         if root is not None:
             finding.cause = root.id
             root.caused.append(finding.id)
         self.findings.append(finding)
-        self.blame(root or finding, slots)
-        if request is not None and group is not None and not self._stands_alone(finding):
-            self._tables.setdefault((request, group.table_id), root or finding)
+        self.blame.put(root or finding, slots)
+        if request is not None and group is not None and not _stands_alone(finding):
+            self.blame.put_table(root or finding, request, group)
         return finding
-
-    @staticmethod
-    def _stands_alone(finding: Finding) -> bool:
-        """Whether nothing else about the request's table follows from it."""
-        alone = finding.code[3] in _ALONE or finding.code in ("HKV704", "HKV801", "HKV706")
-        return alone or finding.severity is not Severity.ERROR
 
     def _extend(self, finding: Finding, events: list[int], slots: Sequence[int]) -> None:
         """The same fault again: its blocks are added, its events as far as there is room."""
@@ -165,60 +136,21 @@ class Context:
                 finding.events.append(pos)
         finding.events.sort()
 
-    def blame(self, finding: Finding, slots: Iterable[int]) -> None:
-        """Later findings about these blocks follow from this one."""
-        for slot in slots:
-            if slot >= 0:
-                held = self._blocks.get(slot)
-                if (
-                    held is None
-                    or held[0] < self.fold.st.gen[slot]
-                    or held[1].severity is not Severity.ERROR
-                ):
-                    self._blocks[slot] = (self.fold.st.gen[slot], finding)
-
-    def blame_table(self, finding: Finding, request: str, group: Group) -> None:
-        """Later findings about this request's table follow from this one."""
-        self._tables.setdefault((request, group.table_id), finding)
-
-    def blamed(
-        self, slots: Iterable[int], request: str | None = None, group: Group | None = None
-    ) -> Finding | None:
-        """The root finding that explains faults of these blocks, or of the request's table."""
-        for slot in slots:
-            held = self._blocks.get(slot)
-            if held is not None and held[0] == self.fold.st.gen[slot]:
-                return held[1]
-        if request is not None and group is not None:
-            return self._tables.get((request, group.table_id))
-        return None
-
-    def carry_blame(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Content that moves takes its fault along."""
-        for source, target in zip(sources, targets, strict=False):
-            held = self._blocks.get(source) if source >= 0 else None
-            if held is not None and target >= 0 and held[0] == self.fold.st.gen[source]:
-                self._blocks[target] = (self.fold.st.gen[target], held[1])
-
-    @staticmethod
-    def _unique(events: Iterable[int | None]) -> list[int]:
-        seen = dict.fromkeys(pos for pos in events if pos is not None and pos >= 0)
-        return sorted(seen)[:MAX_EVENTS] if len(seen) <= MAX_EVENTS else list(seen)[:MAX_EVENTS]
-
-    def _unique_blocks(self, slots: Iterable[int]) -> list[int]:
-        return list(dict.fromkeys(self.fold.block_of[s] for s in slots if s >= 0))
-
     # --- naming ----------------------------------------------------------------------------
 
-    def slots(self, event: Event, key: str = "blocks", group: Group | None = None) -> list[int]:
-        """Slots that a list of the event names, in its order; negative where there is none."""
-        own, pool = self.fold.place(event)
-        if group is not None:
-            pool = group.pool
-        del own
+    def slots(self, event: Event) -> list[int]:
+        """Slots of an event's `blocks`, in its order; negative where there is none."""
+        if event is not self.event:
+            return self._named(event)
+        if self._slots is None:
+            self._slots = self._named(event)
+        return self._slots
+
+    def _named(self, event: Event) -> list[int]:
+        _, pool = self.fold.place(event)
         if pool is None:
             return []
-        return [self.fold.slot(pool, b) for b in event.get(key) or ()]
+        return [self.fold.slot(pool, b) for b in event.get("blocks") or ()]
 
     def meant(self, slot: int, step: int | None) -> int:
         """The generation of a block that an access of a step means."""
@@ -236,7 +168,7 @@ class Context:
         """State of a block in the terms a finding speaks: form, version, generation, tokens."""
         st = self.fold.st
         c = self.fold.component(slot, group)
-        current = st.cgen[c] == st.gen[slot] and st.cid[c] > 0
+        current = filled(self.fold, slot, c)
         facts: dict[str, Any] = {"form": group.form, "generation": st.gen[slot]}
         if st.loads[slot] > 0:
             facts["form"] = "on_disk"
@@ -255,11 +187,12 @@ class Context:
         return facts
 
 
-def copy_slots(fold: Fold, event: Event) -> tuple[list[int], list[int]]:
-    """Source and destination slots of a `copy`."""
-    sides: list[list[int]] = []
-    for key, blocks in (("src_group", "src"), ("dst_group", "dst")):
-        group = fold.group(event.get(key, event.get("group")))
-        pool = group.pool if group else fold.declared.pools.get(str(event.get("pool")))
-        sides.append([] if pool is None else [fold.slot(pool, b) for b in event[blocks]])
-    return sides[0], sides[1]
+def _unique(events: Iterable[int | None]) -> list[int]:
+    seen = dict.fromkeys(pos for pos in events if pos is not None and pos >= 0)
+    return sorted(seen) if len(seen) <= MAX_EVENTS else list(seen)[:MAX_EVENTS]
+
+
+def _stands_alone(finding: Finding) -> bool:
+    """Whether nothing else about the request's table follows from it."""
+    alone = finding.code[3] in _ALONE or finding.code in ("HKV704", "HKV801", "HKV706")
+    return alone or finding.severity is not Severity.ERROR

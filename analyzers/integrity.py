@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import MAX_EVENTS, Context, Silent
+from hkvtool.analyzers.context import MAX_EVENTS, Context
+from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rules import Severity

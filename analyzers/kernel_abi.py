@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import Context, Silent
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.layout import Disagreement, disagreements

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import Context, Silent, copy_slots
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.family import Silent
+from hkvtool.analyzers.moves import copy_slots
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
 from hkvtool.state import arrays as a
 from hkvtool.state.declarations import Group
-from hkvtool.state.resume import known
+from hkvtool.state.serving import filled, known, live_entries
 
 _ADDRESSED = frozenset({"use", "write", "seal", "index", "store_begin", "load_begin"})
 
@@ -15,7 +17,7 @@ _ADDRESSED = frozenset({"use", "write", "seal", "index", "store_begin", "load_be
 class Pointers(Silent):
     """What is addressed must be where it is, lent while it is read, and one's own to write."""
 
-    codes = frozenset({"HKV701", "HKV705", "HKV707", "HKV708"})
+    codes = frozenset({"HKV705", "HKV707", "HKV708"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
@@ -169,17 +171,15 @@ class Pointers(Silent):
 
     def _hit_now(self, slot: int) -> bool:
         """A live hash of this generation leads to the block, and its content is there."""
-        st = self.ctx.fold.st
-        entry = st.first_entry[slot]
-        while entry >= 0:
-            if st.e_live[entry] == 1 and st.e_gen[entry] == st.gen[slot]:
-                width = st.h[a.COMPONENTS]
-                return any(
-                    st.cid[c] > 0 and st.cgen[c] == st.gen[slot] and st.pver[c] != a.PENDING
-                    for c in range(slot * width, (slot + 1) * width)
-                )
-            entry = st.e_next_slot[entry]
-        return False
+        fold = self.ctx.fold
+        st = fold.st
+        if all(st.e_gen[e] != st.gen[slot] for e in live_entries(fold, slot)):
+            return False
+        width = st.h[a.COMPONENTS]
+        return any(
+            filled(fold, slot, c) and st.pver[c] != a.PENDING
+            for c in range(slot * width, (slot + 1) * width)
+        )
 
     def _fault(
         self, event: Event, group: Group, slot: int, low: int, writer: str | None
@@ -190,27 +190,16 @@ class Pointers(Silent):
         if self.ctx.meant(slot, event.step) != st.gen[slot]:
             return None
         owner = st.owner[slot]
+        recurrent = group.form == "recurrent"
         own = owner >= 0 and str(self.ctx.fold.names.name("req", owner)) == writer
         published = st.pgen[c] == st.gen[slot] and st.live[slot] > 0
-        filling = published and st.pver[c] == a.PENDING
-        behind = published and st.pub_hi[c] != MISSING and low >= st.pub_hi[c]
-        if group.form == "recurrent":
-            behind = False
+        free_to = published and st.pver[c] == a.PENDING
         if own:
-            # Its own tokens again, behind a partial entry, or what an early hash waits for.
-            current = st.cgen[c] == st.gen[slot] and st.cid[c] > 0
-            again = current and low < st.hi[c]
-            if group.form == "recurrent":
-                again = False
-            if not published and st.refs[slot] > 1 and not again:
-                shared = self.ctx.requests.holders.get(slot, {})
-                if len([n for n in shared if n != writer]) > 0 and not current:
-                    return None
-            if filling or behind or again or not published:
-                return None
-            return "which is published" if group.form == "recurrent" else None
+            # Its own tokens may be written again, and more behind them; a state has neither.
+            return "which is published" if recurrent and published and not free_to else None
         if st.refs[slot] > 1:
             return f"which {st.refs[slot]} holders share"
-        if published and not filling and not behind:
-            return "which is published for others to hit"
-        return None
+        if not recurrent and st.pub_hi[c] != MISSING and low >= st.pub_hi[c]:
+            # Behind a partial entry.
+            free_to = True
+        return "which is published for others to hit" if published and not free_to else None

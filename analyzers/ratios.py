@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import Context, Silent
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Loss, Ratios
 from hkvtool.model.rules import Severity

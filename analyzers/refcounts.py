@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hkvtool.analyzers.context import Context, Silent
-from hkvtool.analyzers.reading import Read, shown
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.family import Silent
+from hkvtool.analyzers.reading import Read
+from hkvtool.analyzers.wording import shown
 from hkvtool.model.event import Event
 from hkvtool.state import arrays as a
-from hkvtool.state.resume import Fault, known
+from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.serving import known
 
 
 def right_faults(ctx: Context, read: Read) -> list[Fault]:
@@ -27,10 +30,10 @@ def right_faults(ctx: Context, read: Read) -> list[Fault]:
         tokens = read.spans[i] or (0, 0)
         if st.refs[slot] <= 0 and 0 <= st.free_pos[slot] < ctx.dispatched[step]:
             why = f"it was free when the step was dispatched (freed at event {st.free_pos[slot]})"
-            faults.append(Fault("HKV704", slot, tokens, why))
+            faults.append(Fault("HKV704", Kind.NO_RIGHT, slot, tokens, why))
         elif others and st.alloc_pos[slot] < ctx.dispatched[step]:
             why = f"request {others[0]} holds it and this one does not"
-            faults.append(Fault("HKV704", slot, tokens, why))
+            faults.append(Fault("HKV704", Kind.NO_RIGHT, slot, tokens, why))
     return faults
 
 
@@ -62,8 +65,7 @@ class Refcounts(Silent):
             self._evict(event)
 
     def _certain(self, slot: int) -> bool:
-        st = self.ctx.fold.st
-        return slot >= 0 and st.known[slot] != a.UNKNOWN and st.unsure[slot] == 0
+        return slot >= 0 and known(self.ctx.fold, slot)
 
     def _reserved(self, slot: int) -> bool:
         return self.ctx.fold.block_of[slot] in self.ctx.fold.pool_of(slot).reserved

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 
-from hkvtool.analyzers.context import MAX_EVENTS, Context, Silent
+from hkvtool.analyzers.context import MAX_EVENTS, Context
+from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.state.declarations import Group

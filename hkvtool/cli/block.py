@@ -71,7 +71,7 @@ def _print_history(trace: Trace, pool: str, block: int, at: int | None, limit: i
 
 def _states(trace: Trace, pool: str, block: int, at: int | None) -> list[CacheBlockState]:
     """The block as each group of its pool sees it, after everything up to `at`."""
-    from hkvtool.state.resume import block_state
+    from hkvtool.state.view import block_state
     from hkvtool.store.moments import fold_at
 
     last = trace.meta.get("last_pos", 0)

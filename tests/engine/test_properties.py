@@ -14,7 +14,7 @@ from hkvtool.engine.engine import Engine
 from hkvtool.engine.pool import NO_KEY, BlockPool
 from hkvtool.model.event import Event
 from hkvtool.state.fold import Fold
-from hkvtool.state.resume import block_state
+from hkvtool.state.view import block_state
 
 from .tiny import PRESETS, conversations
 

@@ -1,0 +1,38 @@
+"""What a rule family is: something that looks at every event before and after it is folded."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hkvtool.analyzers.context import Context
+from hkvtool.model.event import Event
+
+
+class Family(Protocol):
+    """One rule family. `before` sees the state an event meets, `after` the state it leaves."""
+
+    codes: frozenset[str]
+
+    def before(self, event: Event) -> None: ...
+
+    def after(self, event: Event) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Silent:
+    """A family that need not look at everything: the hooks do nothing unless overridden."""
+
+    codes: frozenset[str] = frozenset()
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+
+    def before(self, event: Event) -> None:
+        """State as the event meets it."""
+
+    def after(self, event: Event) -> None:
+        """State as the event leaves it."""
+
+    def finish(self) -> None:
+        """The trace has ended."""
