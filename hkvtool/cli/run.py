@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 SHIPPED = "conversation"
 """Name of the workload that comes with the package."""
-
-_BATCH = 1 << 14
-"""Events handed to the trace at once."""
 
 
 def command(
@@ -77,7 +75,9 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="Of aborts and rejected drafts.")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where to record: .duckdb or .jsonl; else nowhere."),
+        typer.Option(
+            "-o", "--output", help="Where to: .duckdb, .hkv or .jsonl; else nowhere."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print the account.")] = (
@@ -187,27 +187,18 @@ def _recording(output: Path | None, *, force: bool) -> Iterator[Sink]:
     if output is None:
         yield lambda event: None
         return
+    if output.suffix == ".hkv":
+        from hkvtool.recorder.recording import sink
+
+        with sink(output, force=force) as emit:
+            yield emit
+        return
     if output.suffix == ".duckdb":
-        from hkvtool.model.event import Event
-        from hkvtool.store.writer import TraceWriter
-
-        with TraceWriter(output, force=force) as writer:
-            batch: list[Event] = []
-            count = 0
-
-            def keep(event: dict[str, Any]) -> None:
-                nonlocal count
-                count += 1
-                batch.append(Event(count, event["ev"], event))
-                if len(batch) == _BATCH:
-                    writer.write(batch)
-                    batch.clear()
-
-            yield keep
-            writer.write(batch)
+        with _ingested(output, force=force) as emit:
+            yield emit
         return
     if output.suffix not in (".jsonl", ".json"):
-        raise HkvError(f"{output}: no trace is called so", hint="name it .duckdb or .jsonl")
+        raise HkvError(f"{output}: no trace is called so", hint="name it .duckdb, .hkv or .jsonl")
     import json
 
     from hkvtool.store.destination import Destination
@@ -215,6 +206,25 @@ def _recording(output: Path | None, *, force: bool) -> Iterator[Sink]:
     with Destination(output, force=force) as place, place.path.open("w", encoding="utf-8") as out:
         encode = json.JSONEncoder(separators=(",", ":")).encode
         yield lambda event: print(encode(event), file=out)
+
+
+@contextmanager
+def _ingested(output: Path, *, force: bool) -> Iterator[Sink]:
+    """A sink that records, as in any engine, and makes the trace when the recording has ended."""
+    from hkvtool.recorder.recording import sink
+    from hkvtool.store.destination import Destination
+    from hkvtool.store.ingesting import ingest
+
+    destination = Destination(output, force=force)
+    try:
+        aside = TemporaryDirectory(prefix=f".{output.name[:64]}.", dir=output.parent)
+    except OSError as e:
+        raise destination.failure(e) from e
+    with aside as folder:
+        recording = Path(folder) / f"{output.stem}.hkv"
+        with sink(recording) as emit:
+            yield emit
+        ingest(recording, output, force=force)
 
 
 def _account(engine: Engine, config: Config, counts: list[Count]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import stat
 import sys
 
 from hkvtool.model.errors import TraceError
+from hkvtool.model.recording import is_recording
 from hkvtool.store.trace import Trace
 
 STDIN = "-"
@@ -15,7 +16,8 @@ _HEAD_BYTES = 4096
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:
-    """Open a DuckDB trace, JSON lines (gzipped or not), or standard input as `-`.
+    """Open a DuckDB trace, JSON lines (gzipped or not), standard input as `-`, or the folder of
+    a recording as it stands.
 
     The content decides what a file is, not its name. Raises TraceError.
     """
@@ -26,6 +28,10 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         if sys.stdin.isatty():
             raise TraceError("standard input is a terminal", hint="pipe JSON lines into `-`")
         return StreamTrace(name, sys.stdin.buffer)
+    if is_recording(name):
+        from hkvtool.store.ingesting import RecordingTrace
+
+        return RecordingTrace(name)
     head = head_of(name)
     if head is None:
         with open(name, "rb") as stream:
@@ -88,10 +94,8 @@ def refuse_what_is_no_text(path: str, head: bytes) -> None:
 def _no_file(path: str, mode: int) -> TraceError:
     if not stat.S_ISDIR(mode):
         return TraceError(f"{path} is no regular file")
-    if path.rstrip("/").endswith(".hkv"):
-        return TraceError(
-            f"{path} is a recording in segments", hint=f"`hkvtool ingest {path}` makes a trace"
-        )
+    if is_recording(path):
+        return TraceError(f"{path} is a recording", hint=f"`hkvtool ingest {path}` makes a trace")
     return TraceError(f"{path} is a folder", hint="name a file in it")
 
 

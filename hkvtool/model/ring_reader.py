@@ -1,0 +1,279 @@
+"""Reading a ring, of a program that runs, has ended or was killed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from hkvtool.model.codec import CodecError, decode
+from hkvtool.model.ring_format import (
+    ERROR_AT,
+    ERROR_BYTES,
+    HEADER_BYTES,
+    MAX_PAYLOAD,
+    RECORD,
+    RECORD_BYTES,
+    Kind,
+    Policy,
+    RingError,
+    RingHeader,
+    RingState,
+    Word,
+)
+
+_TRIES = 4
+"""Copies that are made of a ring whose records are being taken out meanwhile."""
+
+_SCAN = 16
+"""Bytes that are summed, for each byte of a ring, in search of the next whole record."""
+
+
+class Record(NamedTuple):
+    """One whole record, and where it starts and ends in what was read."""
+
+    kind: int
+    seq: int
+    ts: int
+    payload: bytes
+    end: int
+
+
+@dataclass
+class RingCount:
+    """What a ring held: `stored` events came out whole; `dropped` were lost by the recorder or
+    to damage and stand in the gaps; `vanished` had been overwritten as agreed. Together they
+    are all that were emitted. `torn` counts the places where records were damaged."""
+
+    stored: int = 0
+    dropped: int = 0
+    vanished: int = 0
+    torn: int = 0
+
+    @property
+    def emitted(self) -> int:
+        return self.stored + self.dropped + self.vanished
+
+    def add(self, other: RingCount) -> None:
+        """Take another ring's into account."""
+        self.stored += other.stored
+        self.dropped += other.dropped
+        self.vanished += other.vanished
+        self.torn += other.torn
+
+
+@dataclass
+class RingReader:
+    """What a ring holds at the moment it is opened. `count` is final once `events` has ended."""
+
+    path: str
+    header: RingHeader
+    state: RingState
+    error: str
+    head: int
+    wrapped: bool
+    tail_seq: int
+    dropped_until: int
+    data: bytes = field(repr=False)
+    count: RingCount = field(default_factory=RingCount)
+    next_seq: int = 0
+    at: int = 0
+    """Bytes of `data` that have been read."""
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> RingReader:
+        """Take a copy of what a ring holds now. Raises RingError, OSError."""
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
+            page = _read(fd, 0, HEADER_BYTES)
+            header = RingHeader.unpack(page)
+            capacity = header.capacity
+            for _ in range(_TRIES):
+                head = _word(page, Word.HEAD)
+                data = _stretch(fd, capacity, head - held_bytes(header, page), head)
+                before, page = page, _read(fd, 0, HEADER_BYTES)
+                if _word(page, Word.TAIL) == _word(before, Word.TAIL):
+                    break
+            # A writer that went on meanwhile may have overwritten the oldest that was copied.
+            wrapped = header.policy == Policy.OVERWRITE and _word(page, Word.HEAD) > capacity
+            return RingReader(
+                os.fspath(path), header, _state(before), _error(before), head, wrapped,
+                _word(before, Word.TAIL_SEQ), _word(before, Word.DROPPED_UNTIL), data,
+            )  # fmt: skip
+
+    def records(self) -> Iterator[Record]:
+        """The whole records in order. What lies between them is torn, and counted."""
+        data, at, last = self.data, 0, -1
+        # In a flight recorder the oldest record may be half overwritten.
+        whole = not self.wrapped
+        budget = _SCAN * len(data)
+        while at < len(data):
+            record = _record(data, at)
+            if record is None or (record.kind != Kind.PAD and record.seq < last):
+                if whole:
+                    self.count.torn += 1
+                    whole = False
+                budget -= _cost(data, at)
+                if budget < 0:
+                    return
+                at += 8
+                continue
+            whole = True
+            at = self.at = record.end
+            if record.kind != Kind.PAD:
+                last = record.seq
+                yield record
+
+    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Time and event of each record; where events are lost, a `dropped` event says so."""
+        count, marked, ts = self.count, 0, self.header.monotonic
+        expected = None if self.wrapped else self.tail_seq
+        for record in self.records():
+            try:
+                data = decode(record.payload)
+                said = _count(data) if record.kind == Kind.GAP else 0
+            except CodecError:
+                # It is missed by the next event, as any other that is torn.
+                count.torn += 1
+                continue
+            ts = record.ts
+            if expected is None:
+                count.vanished = max(0, record.seq - self.header.first_seq - said)
+                expected = record.seq - said
+            if record.kind == Kind.GAP:
+                marked += said
+                count.dropped += said
+            else:
+                lost = record.seq - expected - marked
+                if lost > 0:
+                    count.dropped += lost
+                    yield ts, _lost(lost, "damaged")
+                expected, marked = record.seq + 1, 0
+                count.stored += 1
+            yield ts, data
+        if expected is None:
+            expected = max(self.tail_seq, self.dropped_until)
+            count.vanished = expected - self.header.first_seq
+        lost = max(self.dropped_until - expected - marked, 0)
+        if lost:
+            count.dropped += lost
+            yield ts, _lost(lost, self.error or "ring full")
+        self.next_seq = expected + marked + lost
+
+
+class RingDrain:
+    """Takes events out of a ring, so that their room can be used again. One drain a ring."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.count = RingCount()
+        with open(path, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), HEADER_BYTES)
+        self._words = memoryview(self._map).cast("Q")
+
+    def take(self) -> list[tuple[int, dict[str, Any]]]:
+        """Time and event of everything that is there now. Raises RingError, OSError."""
+        reader = RingReader.open(self.path)
+        taken = list(reader.events())
+        self.count.add(reader.count)
+        self._words[Word.TAIL_SEQ] = reader.next_seq
+        self._words[Word.TAIL] = reader.head
+        return taken
+
+    def close(self) -> None:
+        """Give the mapping back."""
+        self._words.release()
+        self._map.close()
+
+
+def _lost(count: int, reason: str) -> dict[str, Any]:
+    return {"ev": "dropped", "count": count, "reason": reason}
+
+
+def _count(data: dict[str, Any]) -> int:
+    count = data.get("count")
+    if type(count) is not int or count < 0:
+        raise CodecError("a gap without its count")
+    return count
+
+
+def _read(fd: int, at: int, size: int) -> bytes:
+    """Some bytes of a file; fewer where it ends."""
+    parts = []
+    while size > 0:
+        part = os.pread(fd, size, at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _stretch(fd: int, capacity: int, begin: int, end: int) -> bytes:
+    """What lies from one position to another, in a row."""
+    first, size = begin % capacity, end - begin
+    before_end = min(size, capacity - first)
+    part = _read(fd, HEADER_BYTES + first, before_end)
+    if len(part) < before_end or size == before_end:
+        return part
+    return part + _read(fd, HEADER_BYTES, size - before_end)
+
+
+def _record(data: bytes, at: int) -> Record | None:
+    """The record that starts here, if there is a whole one."""
+    head = data[at : at + 8]
+    if len(head) < 8:
+        return None
+    check, length = struct.unpack("=II", head)
+    kind, length = length >> 24, length & 0xFFFFFF
+    if kind == Kind.PAD:
+        if check != crc32(head[4:]) or length % 8 or not length:
+            return None
+        return Record(kind, 0, 0, b"", at + length)
+    body = at + RECORD_BYTES
+    if kind not in (Kind.EVENT, Kind.GAP) or length > MAX_PAYLOAD or body + length > len(data):
+        return None
+    if check != crc32(data[at + 4 : body + length]):
+        return None
+    _, _, seq, ts = RECORD.unpack_from(data, at)
+    return Record(kind, seq, ts, data[body : body + length], body + length + 7 & -8)
+
+
+def _cost(data: bytes, at: int) -> int:
+    """What looking for a record here has cost, in bytes."""
+    if at + 8 > len(data) or data[at + 7] not in (Kind.EVENT, Kind.GAP):
+        return 8
+    return 8 + min(len(data) - at, int.from_bytes(data[at + 4 : at + 7], "little"))
+
+
+def held_bytes(header: RingHeader, page: bytes) -> int:
+    """How much a ring holds, by its first page."""
+    head = _word(page, Word.HEAD)
+    begin = max(0, head - header.capacity)
+    if header.policy != Policy.OVERWRITE:
+        begin = min(head, max(begin, _word(page, Word.TAIL)))
+    return head - begin
+
+
+def _word(page: bytes, at: Word) -> int:
+    return int(struct.unpack_from("=Q", page, 8 * at)[0])
+
+
+def _state(page: bytes) -> RingState:
+    try:
+        return RingState(_word(page, Word.STATE))
+    except ValueError:
+        return RingState.DISABLED
+
+
+def _error(page: bytes) -> str:
+    text = page[ERROR_AT : ERROR_AT + ERROR_BYTES]
+    return text.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+__all__ = ["Record", "RingCount", "RingDrain", "RingError", "RingReader", "held_bytes"]

@@ -1,0 +1,86 @@
+"""A recording into a DuckDB trace, or as it stands."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from hkvtool.model.errors import TraceError
+from hkvtool.model.event import Event
+from hkvtool.model.jsonl import write_line
+from hkvtool.model.recording import RecordingCount, read_recording, stage_of
+from hkvtool.store.lines import JsonlTrace
+from hkvtool.store.summary import Summary
+from hkvtool.store.writer import TraceWriter
+
+_TOLD_EVERY = 4096
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes of how many have been read."""
+
+
+def ingest(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Summary, RecordingCount]:
+    """Write the events of a recording as one trace; says what was torn or dropped.
+
+    The recording stays as it is. On any failure nothing is left behind. Raises HkvError.
+    """
+    count = RecordingCount(stage_of(folder))
+    with TraceWriter(output, force=force) as writer:
+        writer.write(_told(read_recording(folder, count), count, progress))
+        if not writer.summary.events:
+            raise TraceError(
+                f"{os.fspath(folder)}: there is no event in it", hint="; ".join(count.problems())
+            )
+        writer.end_source(os.fspath(folder).rstrip("/"))
+    return writer.summary, count
+
+
+class RecordingTrace(JsonlTrace):
+    """A recording as it was when it was opened, be it finished or not.
+
+    Its events are put aside as JSON lines: the rings that they come from may be overwritten
+    before they are read a second time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.found = RecordingCount(stage_of(path))
+        self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
+        try:
+            for event in read_recording(path, self.found):
+                self._spool.write(write_line(event).encode() + b"\n")
+            self._spool.flush()
+        except OSError as e:
+            self._discard()
+            raise TraceError(
+                f"cannot put aside what is in {path}: {e.strerror or e}",
+                hint="point TMPDIR to a larger disk",
+            ) from e
+        except BaseException:
+            self._discard()
+            raise
+        super().__init__(path, self._spool.name)
+
+    def close(self) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        # What could not be written is still in the buffer, and closing would try once more.
+        with suppress(OSError):
+            self._spool.close()
+
+
+def _told(
+    events: Iterator[Event], count: RecordingCount, progress: Progress | None
+) -> Iterator[Event]:
+    for event in events:
+        if progress is not None and event.pos % _TOLD_EVERY == 0:
+            progress(count.read_bytes, count.total_bytes)
+        yield event

@@ -1,0 +1,290 @@
+"""A ring: the file into which one thread of an engine puts its events.
+
+The file is allocated in full before it is mapped, since a store into a hole of a full disk kills
+the process. A mapping outlives it: what `emit` has stored is read back whatever dies next.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic_ns, time_ns
+from typing import Any
+from zlib import crc32
+
+from hkvtool.model.codec import CodecError, encode
+from hkvtool.model.ring_format import (
+    BODY,
+    ERROR_AT,
+    ERROR_BYTES,
+    HEADER_BYTES,
+    MAX_PAYLOAD,
+    RECORD_BYTES,
+    STAMPED,
+    Kind,
+    Policy,
+    RingHeader,
+    RingState,
+    Word,
+)
+from hkvtool.recorder.outcome import Off
+
+MIN_BYTES = 4096
+RING_BYTES = 16 << 20
+"""Default capacity: some 250,000 events of an engine."""
+
+_REASONS, _LONGEST_REASON = 8, 100
+"""What is told apart of events that were dropped; it has room in the smallest ring."""
+
+_EVENT = Kind.EVENT << 24
+_GAP = Kind.GAP << 24
+_HEAD, _TAIL = int(Word.HEAD), int(Word.TAIL)
+_DROPPED, _DROPPED_UNTIL, _STATE = int(Word.DROPPED), int(Word.DROPPED_UNTIL), int(Word.STATE)
+_body = BODY.pack
+
+
+class Ring:
+    """Takes the events of one thread. Nothing that goes wrong in it comes out of it."""
+
+    __slots__ = (
+        "_at", "_busy", "_capacity", "_failed", "_head", "_largest", "_lost", "_map", "_nested",
+        "_off", "_owing", "_policy", "_seq", "_tail", "_words", "_words32", "full", "header",
+        "path",
+    )  # fmt: skip
+
+    def __init__(self, path: str, header: RingHeader, mapped: mmap.mmap) -> None:
+        self.path = path
+        self.header = header
+        self.full = False
+        """With `Policy.GROW`: there was no room for the last event, and nothing was counted."""
+        self._map = mapped
+        self._words = memoryview(mapped).cast("Q")
+        self._words32 = memoryview(mapped).cast("I")
+        self._capacity = header.capacity
+        self._policy = header.policy
+        self._largest = min(MAX_PAYLOAD, header.capacity // 2 - RECORD_BYTES)
+        self._head = self._at = self._tail = 0
+        self._seq = header.first_seq
+        self._busy = self._off = self._failed = self._owing = False
+        self._lost: dict[tuple[str | None, str], int] = {}
+        self._nested = 0
+
+    @staticmethod
+    def create(
+        path: str | os.PathLike[str],
+        *,
+        capacity: int = RING_BYTES,
+        policy: Policy = Policy.DROP,
+        name: str = "",
+        thread: int = 0,
+        part: int = 0,
+        first_seq: int = 0,
+        flags: int = STAMPED,
+    ) -> Ring | Off:
+        """Make a new ring file, or say why there is none; then nothing is left of it."""
+        place = os.fspath(path)
+        fd = -1
+        try:
+            capacity = max(MIN_BYTES, capacity) & -8
+            fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            return Off.of(e, place)
+        try:
+            os.posix_fallocate(fd, 0, HEADER_BYTES + capacity)
+            header = RingHeader(
+                capacity, policy, os.getpid(), thread, part, first_seq, monotonic_ns(), time_ns(),
+                flags, name,
+            )  # fmt: skip
+            mapped = mmap.mmap(fd, HEADER_BYTES + capacity)
+            mapped[:HEADER_BYTES] = header.pack()
+            return Ring(place, header, mapped)
+        except Exception as e:
+            with suppress(OSError):
+                os.unlink(place)
+            return Off.of(e, place)
+        finally:
+            os.close(fd)
+
+    @property
+    def next_seq(self) -> int:
+        """Sequence number of the next event."""
+        return self._seq
+
+    def emit(self, data: Mapping[str, Any]) -> bool:
+        """Store one event with the time; False where it was not, which is counted.
+
+        Never waits and never raises. To be called by one thread only; a call from inside a call
+        (a signal handler, a finalizer) is refused and counted.
+        """
+        if self._busy:
+            return self._refuse(data)
+        self._busy = True
+        try:
+            payload = encode(data)
+            length = len(payload)
+            size = length + 31 & -8
+            at = self._at
+            if self._owing or at + size > self._capacity or length > self._largest:
+                if not self._make_way(data, length, size):
+                    return False
+                at = self._at
+            head = self._head + size
+            if head - self._tail > self._capacity and not self._room(head):
+                return self._no_room(data)
+            seq = self._seq
+            body = _body(length | _EVENT, seq, monotonic_ns()) + payload
+            start = at + HEADER_BYTES
+            self._map[start + 4 : start + 24 + length] = body
+            self._words32[start >> 2] = crc32(body)
+            self._words[_HEAD] = head
+            # No call, and so no signal handler, comes between these.
+            self._head = head
+            self._at = at + size
+            self._seq = seq + 1
+            return True
+        except CodecError as e:
+            self._lose(data, f"not encodable: {e}")
+        except Exception as e:
+            self._disable(data, e)
+        finally:
+            self._busy = self._off
+        return False
+
+    def refuse(self, data: Mapping[str, Any], reason: str) -> bool:
+        """Count an event as dropped without trying to store it."""
+        with suppress(Exception):
+            self._lose(data, reason)
+        return False
+
+    def drop_when_full(self) -> None:
+        """There is no next ring to go on in: count from now on what does not fit."""
+        self.full = False
+        self._policy = Policy.DROP
+
+    def close(self) -> None:
+        """Say that no event comes any more, and give the mapping back."""
+        self._busy = self._off = True
+        with suppress(Exception):
+            self._owe_nested()
+            if self._owing:
+                self._write_gaps(0)
+            if self._words[_STATE] == RingState.OPEN:
+                self._words[_STATE] = RingState.CLOSED
+            self._map.flush()
+        with suppress(Exception):
+            self._words.release()
+            self._words32.release()
+            self._map.close()
+
+    def abandon(self) -> None:
+        """Leave the file to the process that it belongs to: after a fork, that is the parent."""
+        self._busy = self._off = True
+
+    def _refuse(self, data: Mapping[str, Any]) -> bool:
+        """An event from inside an `emit`, or after the end of the ring."""
+        if not self._off:
+            self._nested += 1
+            self._owing = True
+        elif self._failed:
+            with suppress(Exception):
+                self._lose(data, "the recorder failed")
+        return False
+
+    def _room(self, head: int) -> bool:
+        """True where the ring may be written up to `head`; asks how far its reader has come."""
+        if self._policy == Policy.OVERWRITE:
+            return True
+        self._tail = self._words[_TAIL]
+        return head - self._tail <= self._capacity
+
+    def _make_way(self, data: Mapping[str, Any], length: int, size: int) -> bool:
+        """The rarer things before a record: gaps to be told, the end of the file, a giant."""
+        if length > self._largest:
+            self._lose(data, f"an event of {length:,} bytes")
+            return False
+        if self._owing:
+            self._owe_nested()
+            if not self._write_gaps(size):
+                return self._no_room(data)
+        if self._at + size > self._capacity and not self._pad(size):
+            return self._no_room(data)
+        return True
+
+    def _pad(self, size: int) -> bool:
+        """Fill the end of the file if `size` bytes have room behind it, at its beginning."""
+        left = self._capacity - self._at
+        if not self._room(self._head + left + size):
+            return False
+        if left:
+            body = struct.pack("=I", Kind.PAD << 24 | left)
+            start = self._at + HEADER_BYTES
+            self._map[start : start + 8] = struct.pack("=I", crc32(body)) + body
+            self._words[_HEAD] = self._head + left
+            self._head += left
+        self._at = 0
+        return True
+
+    def _no_room(self, data: Mapping[str, Any]) -> bool:
+        if self._policy == Policy.GROW:
+            self.full = True
+        else:
+            self._lose(data, "ring full")
+        return False
+
+    def _lose(self, data: Mapping[str, Any], reason: str) -> None:
+        """Count an event that is not stored."""
+        lane = data.get("actor") if isinstance(data, Mapping) else None
+        self._owe(lane[:_LONGEST_REASON] if isinstance(lane, str) else None, reason)
+
+    def _owe(self, lane: str | None, reason: str) -> None:
+        """One more event to tell of. The words are exact even if nothing comes after."""
+        key = (lane, reason[:_LONGEST_REASON])
+        if key not in self._lost and len(self._lost) >= _REASONS:
+            # A faulty caller may come up with a new lane or reason each time.
+            key = (None, "several reasons")
+        self._lost[key] = self._lost.get(key, 0) + 1
+        self._owing = True
+        self._seq += 1
+        self._words[_DROPPED] += 1
+        self._words[_DROPPED_UNTIL] = self._seq
+
+    def _owe_nested(self) -> None:
+        nested, self._nested = self._nested, 0
+        for _ in range(nested):
+            self._owe(None, "emitted inside an emit")
+
+    def _write_gaps(self, size: int) -> bool:
+        """Store what was dropped, if that and `size` bytes more have room."""
+        payloads = []
+        for (lane, reason), count in self._lost.items():
+            event = {"ev": "dropped", "count": count, "reason": reason}
+            payloads.append(encode(event if lane is None else {**event, "actor": lane}))
+        sizes = [len(payload) + 31 & -8 for payload in payloads]
+        if not self._room(self._head + sum(sizes) + max(sizes, default=0) + size):
+            return False
+        for payload, own in zip(payloads, sizes, strict=True):
+            if self._at + own > self._capacity and not self._pad(own):
+                return False
+            body = _body(len(payload) | _GAP, self._seq, monotonic_ns()) + payload
+            start = self._at + HEADER_BYTES
+            self._map[start + 4 : start + 4 + len(body)] = body
+            self._words32[start >> 2] = crc32(body)
+            self._words[_HEAD] = self._head + own
+            self._head += own
+            self._at += own
+        self._lost.clear()
+        self._owing = False
+        return True
+
+    def _disable(self, data: Any, error: Exception) -> None:
+        """Turn this ring off for good, and say so in its header."""
+        self._off = self._failed = True
+        with suppress(Exception):
+            self._lose(data, "the recorder failed")
+            text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+            text = text[: ERROR_BYTES - 1].replace(b"\0", b" ") + b"\0"
+            self._map[ERROR_AT : ERROR_AT + len(text)] = text
+            self._words[_STATE] = RingState.DISABLED
