@@ -25,12 +25,13 @@ from hkvtool.model.recording import (
 )
 from hkvtool.model.ring_format import STAMPED, Policy
 from hkvtool.recorder.outcome import Off
-from hkvtool.recorder.ring import RING_BYTES, Ring
+from hkvtool.recorder.ring import MIN_BYTES, RING_BYTES, Ring
 
 MAX_BYTES = 64 << 20
 """Default for all rings of a process together."""
 
 _ASIDE_BYTES = 1 << 18
+"""For what a flight recorder must not overwrite: some 2,000 declarations."""
 
 
 class Recording:
@@ -94,12 +95,15 @@ class Recording:
         made = Recording(path, lock, policy, ring_bytes, max_bytes, flags)
         # The room that is needed is asked for before the engine has done anything.
         first = made._make_ring()
+        if isinstance(first, Ring):
+            made._idle.append(first)
+            if made._aside_ring() is None:
+                first = made._aside if isinstance(made._aside, Off) else first
         if isinstance(first, Off):
-            os.close(lock)
+            made.close()
             with suppress(OSError):
                 remove_recording(path)
             return first
-        made._idle.append(first)
         _follow_forks(made)
         return made
 
@@ -168,7 +172,8 @@ class Recording:
     def _aside_ring(self) -> Ring | None:
         """The ring for what has no place in the others; used under the mutex."""
         if self._aside is None and not self._closed:
-            self._aside = self._make_ring(_ASIDE_BYTES, Policy.DROP)
+            size = MIN_BYTES if self._policy != Policy.OVERWRITE else _ASIDE_BYTES
+            self._aside = self._make_ring(size, Policy.DROP)
         return self._aside if isinstance(self._aside, Ring) else None
 
     def _ring_of_thread(self) -> Ring | None:
@@ -221,8 +226,9 @@ class Recording:
         first_seq: int = 0,
     ) -> Ring | Off:
         policy = self._policy if policy is None else policy
+        of_thread = capacity is None and policy != Policy.GROW
         capacity = self._ring_bytes if capacity is None else capacity
-        if policy != Policy.GROW and self._bytes + capacity > self._max_bytes:
+        if of_thread and self._bytes + capacity > self._max_bytes:
             return Off(
                 f"all rings of a process may take {self._max_bytes:,} bytes together",
                 self.folder,
@@ -244,7 +250,7 @@ class Recording:
         )
         if isinstance(made, Ring):
             self._rings.append(made)
-            self._bytes += capacity
+            self._bytes += capacity * of_thread
         return made
 
     def _after_fork(self) -> None:

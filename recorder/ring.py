@@ -131,14 +131,15 @@ class Ring:
                 if not self._make_way(data, length, size):
                     return False
                 at = self._at
-            head = self._head + size
+            begin = self._head
+            head = begin + size
             if head - self._tail > self._capacity and not self._room(head):
                 return self._no_room(data)
             seq = self._seq
             body = _body(length | _EVENT, seq, monotonic_ns()) + payload
             start = at + HEADER_BYTES
             self._map[start + 4 : start + 24 + length] = body
-            self._words32[start >> 2] = crc32(body)
+            self._words32[start >> 2] = crc32(body, begin)
             self._words[_HEAD] = head
             # No call, and so no signal handler, comes between these.
             self._head = head
@@ -146,9 +147,9 @@ class Ring:
             self._seq = seq + 1
             return True
         except CodecError as e:
-            self._lose(data, f"not encodable: {e}")
+            self.refuse(data, f"not encodable: {e}")
         except Exception as e:
-            self._disable(data, e)
+            self._disable(e)
         finally:
             self._busy = self._off
         return False
@@ -189,8 +190,7 @@ class Ring:
             self._nested += 1
             self._owing = True
         elif self._failed:
-            with suppress(Exception):
-                self._lose(data, "the recorder failed")
+            self.refuse(data, "the recorder failed")
         return False
 
     def _room(self, head: int) -> bool:
@@ -221,7 +221,7 @@ class Ring:
         if left:
             body = struct.pack("=I", Kind.PAD << 24 | left)
             start = self._at + HEADER_BYTES
-            self._map[start : start + 8] = struct.pack("=I", crc32(body)) + body
+            self._map[start : start + 8] = struct.pack("=I", crc32(body, self._head)) + body
             self._words[_HEAD] = self._head + left
             self._head += left
         self._at = 0
@@ -236,7 +236,9 @@ class Ring:
 
     def _lose(self, data: Mapping[str, Any], reason: str) -> None:
         """Count an event that is not stored."""
-        lane = data.get("actor") if isinstance(data, Mapping) else None
+        lane = None
+        with suppress(Exception):
+            lane = data.get("actor")
         self._owe(lane[:_LONGEST_REASON] if isinstance(lane, str) else None, reason)
 
     def _owe(self, lane: str | None, reason: str) -> None:
@@ -271,7 +273,7 @@ class Ring:
             body = _body(len(payload) | _GAP, self._seq, monotonic_ns()) + payload
             start = self._at + HEADER_BYTES
             self._map[start + 4 : start + 4 + len(body)] = body
-            self._words32[start >> 2] = crc32(body)
+            self._words32[start >> 2] = crc32(body, self._head)
             self._words[_HEAD] = self._head + own
             self._head += own
             self._at += own
@@ -279,11 +281,11 @@ class Ring:
         self._owing = False
         return True
 
-    def _disable(self, data: Any, error: Exception) -> None:
+    def _disable(self, error: Exception) -> None:
         """Turn this ring off for good, and say so in its header."""
         self._off = self._failed = True
         with suppress(Exception):
-            self._lose(data, "the recorder failed")
+            self._owe(None, "the recorder failed")
             text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
             text = text[: ERROR_BYTES - 1].replace(b"\0", b" ") + b"\0"
             self._map[ERROR_AT : ERROR_AT + len(text)] = text

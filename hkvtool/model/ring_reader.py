@@ -75,6 +75,8 @@ class RingReader:
     state: RingState
     error: str
     head: int
+    held: int
+    """Bytes up to `head`; `data` has fewer where the file was cut."""
     wrapped: bool
     tail_seq: int
     dropped_until: int
@@ -94,25 +96,27 @@ class RingReader:
             capacity = header.capacity
             for _ in range(_TRIES):
                 head = _word(page, Word.HEAD)
-                data = _stretch(fd, capacity, head - held_bytes(header, page), head)
+                held = held_bytes(header, page)
+                data = _stretch(fd, capacity, head - held, head)
                 before, page = page, _read(fd, 0, HEADER_BYTES)
                 if _word(page, Word.TAIL) == _word(before, Word.TAIL):
                     break
             # A writer that went on meanwhile may have overwritten the oldest that was copied.
             wrapped = header.policy == Policy.OVERWRITE and _word(page, Word.HEAD) > capacity
             return RingReader(
-                os.fspath(path), header, _state(before), _error(before), head, wrapped,
+                os.fspath(path), header, _state(before), _error(before), head, held, wrapped,
                 _word(before, Word.TAIL_SEQ), _word(before, Word.DROPPED_UNTIL), data,
             )  # fmt: skip
 
     def records(self) -> Iterator[Record]:
         """The whole records in order. What lies between them is torn, and counted."""
         data, at, last = self.data, 0, -1
+        begin = self.head - self.held
         # In a flight recorder the oldest record may be half overwritten.
         whole = not self.wrapped
         budget = _SCAN * len(data)
         while at < len(data):
-            record = _record(data, at)
+            record = _record(data, at, begin + at)
             if record is None or (record.kind != Kind.PAD and record.seq < last):
                 if whole:
                     self.count.torn += 1
@@ -128,8 +132,11 @@ class RingReader:
                 last = record.seq
                 yield record
 
-    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Time and event of each record; where events are lost, a `dropped` event says so."""
+    def events(self, *, last: bool = True) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Time and event of each record; where events are lost, a `dropped` event says so.
+
+        Unless it is the `last` time, the writer is left to tell itself of those it lost since.
+        """
         count, marked, ts = self.count, 0, self.header.monotonic
         expected = None if self.wrapped else self.tail_seq
         for record in self.records():
@@ -145,6 +152,11 @@ class RingReader:
                 count.vanished = max(0, record.seq - self.header.first_seq - said)
                 expected = record.seq - said
             if record.kind == Kind.GAP:
+                # Of these, a reader before may have told already.
+                said = min(said, max(0, record.seq - expected - marked))
+                if not said:
+                    continue
+                data["count"] = said
                 marked += said
                 count.dropped += said
             else:
@@ -158,7 +170,7 @@ class RingReader:
         if expected is None:
             expected = max(self.tail_seq, self.dropped_until)
             count.vanished = expected - self.header.first_seq
-        lost = max(self.dropped_until - expected - marked, 0)
+        lost = max(self.dropped_until - expected - marked, 0) if last else 0
         if lost:
             count.dropped += lost
             yield ts, _lost(lost, self.error or "ring full")
@@ -175,10 +187,11 @@ class RingDrain:
             self._map = mmap.mmap(file.fileno(), HEADER_BYTES)
         self._words = memoryview(self._map).cast("Q")
 
-    def take(self) -> list[tuple[int, dict[str, Any]]]:
-        """Time and event of everything that is there now. Raises RingError, OSError."""
+    def take(self, *, last: bool = False) -> list[tuple[int, dict[str, Any]]]:
+        """Time and event of everything that is there now; `last` if the writer has ended.
+        Raises RingError, OSError."""
         reader = RingReader.open(self.path)
-        taken = list(reader.events())
+        taken = list(reader.events(last=last))
         self.count.add(reader.count)
         self._words[Word.TAIL_SEQ] = reader.next_seq
         self._words[Word.TAIL] = reader.head
@@ -224,21 +237,21 @@ def _stretch(fd: int, capacity: int, begin: int, end: int) -> bytes:
     return part + _read(fd, HEADER_BYTES, size - before_end)
 
 
-def _record(data: bytes, at: int) -> Record | None:
-    """The record that starts here, if there is a whole one."""
+def _record(data: bytes, at: int, position: int) -> Record | None:
+    """The record that starts here, if there is a whole one of this round."""
     head = data[at : at + 8]
     if len(head) < 8:
         return None
     check, length = struct.unpack("=II", head)
     kind, length = length >> 24, length & 0xFFFFFF
     if kind == Kind.PAD:
-        if check != crc32(head[4:]) or length % 8 or not length:
+        if check != crc32(head[4:], position) or length % 8 or not length:
             return None
         return Record(kind, 0, 0, b"", at + length)
     body = at + RECORD_BYTES
     if kind not in (Kind.EVENT, Kind.GAP) or length > MAX_PAYLOAD or body + length > len(data):
         return None
-    if check != crc32(data[at + 4 : body + length]):
+    if check != crc32(data[at + 4 : body + length], position):
         return None
     _, _, seq, ts = RECORD.unpack_from(data, at)
     return Record(kind, seq, ts, data[body : body + length], body + length + 7 & -8)
