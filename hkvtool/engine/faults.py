@@ -21,6 +21,9 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.forms import Form
 from hkvtool.model.rules import RULES
 
+ECHO = ".again"
+"""Ends the name of a request that a fault sends once more."""
+
 _AMONG = 6
 """A fault takes one of so many first occasions, chosen by the seed."""
 
@@ -119,8 +122,11 @@ class EchoFault(Fault):
 
     def _finish(self, inner: Callable[[Live], None], live: Live) -> None:
         inner(live)
-        good = live.request.prompt >= 3 * self.preset.grain and live.request.salt == 0
-        if self.echo is not None or self.waiting is not None or self.placed is not None or not good:
+        long = live.request.prompt >= 3 * self.preset.grain
+        echo = live.request.id.endswith(ECHO)
+        if self.echo is not None or self.waiting is not None or self.placed is not None:
+            return
+        if echo or not long:
             return
         if self.skip:
             self.skip -= 1
@@ -146,7 +152,7 @@ class EchoFault(Fault):
     def copy(self, request: Request) -> Request:
         """The request to send."""
         own = OWN + (1 << 24) + self.engine.requests
-        return replace(request, id=f"{request.id}.again", output=40, own=own)
+        return replace(request, id=request.id + ECHO, output=40, own=own)
 
     def _match(self, inner: Callable[..., Hit], live: Live, **keys: Any) -> Hit:
         if live.request.id != self.echo or live.epoch or self.placed is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hkvtool.engine.engine import Engine
-from hkvtool.engine.faults import EchoFault, Fault, wrap
+from hkvtool.engine.faults import ECHO, EchoFault, Fault, wrap
 from hkvtool.engine.geometry import Group, Table, Work
 from hkvtool.engine.live import Live
 from hkvtool.engine.lookup import Hit, lookup
@@ -87,7 +87,7 @@ class PublishedBeforeWritten(Fault):
         allocator.publish(request, end)
         self.engine.emit("abort", req=request.id, reason="client disconnected")
         allocator.release(request.id)
-        self.engine.submit(replace(request, id=f"{request.id}.again"), front=True)
+        self.engine.submit(replace(request, id=request.id + ECHO), front=True)
 
 
 class _Unsalted(Request):
@@ -123,7 +123,7 @@ class KeyDomain(EchoFault):
 
     def copy(self, request: Request) -> Request:
         return _Unsalted(
-            f"{request.id}.again", request.arrival, request.prompt, 40, request.nodes,
+            request.id + ECHO, request.arrival, request.prompt, 40, request.nodes,
             request.unit, request.own, salt=1,
         )  # fmt: skip
 
@@ -246,9 +246,9 @@ class IndexOutOfSync(Fault):
         self, inner: Callable[..., None], step: int, request: Request, table: Table, group: Group,
         blocks: dict[int, int], work: Work,
     ) -> None:  # fmt: skip
-        if group.form is Form.INDEXER and not work.decode and work.end > work.start + 256:
-            if self.due():
-                return
+        chunk = work.end - work.start >= 2 * group.block_tokens and not work.decode
+        if group.form is Form.INDEXER and chunk and self.due():
+            return
         inner(step, request, table, group, blocks, work)
 
 
@@ -278,7 +278,8 @@ class NotMigrated(EchoFault):
         for move in self.held_back.moves:
             table = next(t for t in self.preset.tables if move.group in t.groups)
             if move.group is table.lead:
-                indices = [i for i, tier, b in hit.sources[table.name] if tier and b in move.far]
+                tier = self.engine.allocator.pools.index(move.tier)
+                indices = [i for i, t, _ in hit.sources[table.name] if t == tier]
                 held[table.name].update(zip(indices, move.near, strict=True))
         scheduler.recovering -= 1
         live.route = {}
@@ -288,7 +289,9 @@ class NotMigrated(EchoFault):
 
     def spoil(self, live: Live, hit: Hit) -> bool:
         self.lives = [live]
-        return True
+        # Whoever is preempted before it reads shows nothing.
+        room = 2 * self.preset.blocks_for(live.request.total)
+        return self.engine.allocator.gpu.available > room
 
     def _dispatch(self, inner: Callable[..., None], works: list[tuple[Live, Work]]) -> None:
         inner(works)

@@ -12,7 +12,7 @@ from hkvtool.engine.live import Live
 from hkvtool.engine.memory import GARBLE
 from hkvtool.engine.wire import Wire
 
-_AFTER = 2000
+_AFTER = 500
 """Events before a fault of the stream itself happens, at least."""
 
 

@@ -156,7 +156,7 @@ def lookup(
 
 
 def trusting(
-    preset: Preset, request: Request, known: int, last: int, pools: Sequence[BlockPool]
+    preset: Preset, request: Request, known: int, pools: Sequence[BlockPool], last: int
 ) -> Hit:
     """The match of an engine that takes a hash for a state: what the history alone allows.
 

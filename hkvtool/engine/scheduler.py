@@ -132,7 +132,7 @@ class Scheduler:
         preset, known = self.config.preset, live.known
         last = known if preset.partial else known - 1
         if self.config.trust_hash:
-            return trusting(preset, live.request, known, last, pools)
+            return trusting(preset, live.request, known, pools, last)
         while True:
             hit = lookup(preset, live.request, known, pools, last)
             verdict = self.validate(hit)

@@ -26,7 +26,8 @@ BYTES_PER_SECOND = {"cpu": 25e9, "disk": 5e9}
 """One PCIe 4 x16 link, one NVMe drive."""
 
 _SPILL_BATCH, _SPILL_AHEAD = 128, 512
-"""Blocks written to disk at once, and how near to eviction on the host they have to be."""
+"""Fewest blocks written to disk at once, and how near to eviction they have to be; less where
+the host tier is small."""
 
 
 @dataclass(slots=True)
@@ -171,12 +172,13 @@ class Tiers:
             return
         chosen: dict[str, list[tuple[int, int]]] = {}
         count = 0
-        for block in islice(cpu.free, _SPILL_AHEAD):
+        batch, ahead = min(_SPILL_BATCH, cpu.blocks // 8), min(_SPILL_AHEAD, cpu.blocks // 2)
+        for block in islice(cpu.free, ahead):
             name, key = cpu.table[block], cpu.key[block]
             if name is not None and key != NO_KEY and disk.find(name, key) is None:
                 chosen.setdefault(name, []).append((block, key))
                 count += 1
-        if count < _SPILL_BATCH or count > disk.available:
+        if count < max(1, batch) or count > disk.available:
             return
         moves: list[Move] = []
         ends: list[Callable[[], None]] = []

@@ -41,7 +41,9 @@ WINDOWED = make(
     draft=1,
 )
 CHUNKED = make(
-    "chunked", group("full", Form.COMPRESSED, 8), group("chunk", Form.SWA, 8, window=32, chunked=True)
+    "chunked",
+    group("full", Form.COMPRESSED, 8),
+    group("chunk", Form.SWA, 8, window=32, chunked=True),
 )
 RECURRENT = make(
     "recurrent",
