@@ -36,7 +36,10 @@ class Admission(Silent):
         self.flying: dict[str, tuple[Event, int]] = {}
         self.over: set[str] = set()
         self.trips: dict[Name, list[Event]] = {}
-        self.travelled: dict[tuple[str | int, int], set[Name]] = {}
+        self.carried: dict[int, list[Name]] = {}
+        """Names that count a transfer, by where it began."""
+        self.travelled: dict[tuple[str | int, int], set[int]] = {}
+        """Where transfers of a block began, by group and block."""
 
     def after(self, event: Event) -> None:
         ev = event.ev
@@ -113,6 +116,7 @@ class Admission(Silent):
         group = event["group"]
         allowed = limits_of(self.ctx, "thrash_trips", str(group))
         patience = allowed[-1][1] if allowed else 2
+        carried: list[Name] = []
         vain: list[list[Event]] = []
         for name in self._names(event):
             held = self.trips.get(name) or []
@@ -121,10 +125,13 @@ class Admission(Silent):
             if not held or held[-1].ev != event.ev:
                 held.append(event)
                 self.trips[name] = held
-                for block in event["blocks"]:
-                    self.travelled.setdefault((group, block), set()).add(name)
+                carried.append(name)
             if event.ev == "load_begin" and 0 < patience <= len(held) // 2:
                 vain.append(self.trips.pop(name))
+        if carried:
+            self.carried[event.pos] = carried
+            for block in event["blocks"]:
+                self.travelled.setdefault((group, block), set()).add(event.pos)
         if vain:
             self.ctx.report(
                 "HKV502",
@@ -146,10 +153,10 @@ class Admission(Silent):
             self.trips.pop(name, None)
         group = event["group"]
         for block in event["blocks"]:
-            for name in self.travelled.pop((group, block), ()):
-                held = self.trips.get(name) or []
-                if any(e["group"] == group and block in e["blocks"] for e in held):
-                    del self.trips[name]
+            for pos in self.travelled.pop((group, block), ()):
+                for name in self.carried.pop(pos, ()):
+                    if any(e.pos == pos for e in self.trips.get(name, ())):
+                        del self.trips[name]
 
     def _names(self, event: Event) -> Iterator[Name]:
         """What travels, by hash where one is live or stated, else by block."""

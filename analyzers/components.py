@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.moves import copy_slots, share
+from hkvtool.analyzers.moves import copy_slots
 from hkvtool.analyzers.reading import Read
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
@@ -36,22 +36,17 @@ class Components(Silent):
     def before(self, event: Event) -> None:
         if event.ev == "alloc" and self.ctx.moves.stored_from:
             for slot in self.ctx.slots(event):
-                if slot >= 0:
-                    self._source_gone(event, slot)
+                stored = self.ctx.moves.stored_from.pop(slot, None)
+                if stored is not None and self.ctx.fold.st.live[slot] == 0:
+                    self._source_gone(event, slot, stored)
 
-    def _source_gone(self, event: Event, slot: int) -> None:
+    def _source_gone(
+        self, event: Event, slot: int, last: dict[Group, tuple[Event, int]]
+    ) -> None:  # fmt: skip
         """A block is handed out again, and only some of its components were stored."""
         fold = self.ctx.fold
-        st = fold.st
-        pool = fold.pool_of(slot)
-        stored: dict[Group, Event] = {}
-        for group in fold.declared.groups.values():
-            if group.pool is pool:
-                held = self.ctx.moves.stored_from.pop(share(slot, group), None)
-                if held is not None and held[1] == st.gen[slot]:
-                    stored[group] = held[0]
-        if st.live[slot] > 0:
-            return
+        gen = fold.st.gen[slot]
+        stored = {group: store for group, (store, taken) in last.items() if taken == gen}
         for group, store in stored.items():
             for mate in fold.declared.mates(group):
                 travels = mate.serves == group.name or group.serves == mate.name

@@ -157,6 +157,13 @@ class Context:
         number = MISSING if step is None else step
         return int(generation(self.fold.st, slot, number))
 
+    def generations(self, slots: Sequence[int], step: int | None) -> list[int]:
+        """The generations of blocks that an access of a step means; -1 where there is none."""
+        gen = self.fold.st.gen
+        if step is None or step not in self.dispatched:
+            return [gen[s] if s >= 0 else -1 for s in slots]
+        return [self.meant(s, step) if s >= 0 else -1 for s in slots]
+
     def groups_of(self, engine: str | None) -> list[Group]:
         """Groups of one engine (all, where pools name none)."""
         return [g for g in self.fold.declared.groups.values() if g.pool.engine == engine]

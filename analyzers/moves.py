@@ -31,8 +31,8 @@ class Moves:
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
         self.running: dict[str, Transfer] = {}
-        self.stored_from: dict[Share, tuple[Event, int]] = {}
-        """The last store out of a block, with the generation that it took."""
+        self.stored_from: dict[int, dict[Group, tuple[Event, int]]] = {}
+        """The last store out of a block of each group, with the generation that it took."""
         self.stored_to: dict[Share, Event] = {}
         """The last store into a block of a lower tier."""
         self.loads: dict[int, Event] = {}
@@ -94,7 +94,7 @@ class Moves:
         for slot in self.peers(event):
             self.stored_to[share(slot, group)] = event
         for slot in near:
-            self.stored_from[share(slot, group)] = (event, fold.st.gen[slot])
+            self.stored_from.setdefault(slot, {})[group] = (event, fold.st.gen[slot])
 
     def _copied(self, event: Event) -> None:
         fold = self.fold

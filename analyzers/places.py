@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hkvtool.model.event import Event
@@ -51,17 +51,21 @@ class Place:
     def __init__(self) -> None:
         self.lanes: dict[int, dict[tuple[object, ...], Touch]] = {}
 
-    def unordered(self, touch: Touch, order: Order) -> Iterator[Touch]:
-        """What is not ordered before an access, a lane at a time, the latest first."""
-        own = touch.stamp.lane if touch.access.span is Span.LANE else TRANSFERS
+    def unordered(self, touch: Touch, order: Order) -> list[Touch]:
+        """What is not ordered before an access, the latest first."""
+        found: list[Touch] = []
+        own = touch.stamp.lane if touch.access.span is Span.LANE else None
         for lane, kept in self.lanes.items():
-            if lane == own and lane != TRANSFERS:
+            if lane == own:
                 continue
             for earlier in reversed(kept.values()):
                 if not order.before(earlier.stamp, touch.stamp):
-                    yield earlier
+                    found.append(earlier)
                 elif lane != TRANSFERS:
                     break
+        if len(found) > 1:
+            found.sort(key=lambda t: -t.event.pos)
+        return found
 
     def keep(self, touch: Touch, order: Order) -> None:
         """Remember an access; a write makes moot what it surely comes after and overwrites."""

@@ -73,26 +73,24 @@ class Races(Silent):
         if pool is None or stamp is None or len(access.places) != len(access.blocks):
             return
         fold = self.ctx.fold
-        for i, (index, block) in enumerate(zip(access.places, access.blocks, strict=True)):
-            if block in pool.reserved or index in pool.reserved:
+        slots = [fold.slot(pool, block) for block in access.blocks]
+        gens = self.ctx.generations(slots, step)
+        for i, index in enumerate(access.places):
+            slot = slots[i]
+            if slot < 0 or access.blocks[i] in pool.reserved or index in pool.reserved:
                 continue
-            slot = fold.slot(pool, block)
-            if slot < 0:
-                continue
-            gen = self.ctx.meant(slot, step)
-            if gen == fold.st.gen[slot]:
-                self.hazards.pop(slot, None)
+            if slot in self.hazards and gens[i] == fold.st.gen[slot]:
+                del self.hazards[slot]
             key = (pool.id, index)
             place = self.places.get(key)
             if place is None:
                 place = self.places[key] = Place()
-            yield place, Touch(access, access.slots(i), stamp, event, slot, gen)
+            yield place, Touch(access, access.slots(i), stamp, event, slot, gens[i])
 
     def _meet(self, place: Place, touch: Touch, found: dict[tuple[str, int], Clash]) -> None:
         """Put the races of an access in one place with their like."""
         told: set[int] = set()
-        loose = sorted(place.unordered(touch, self.ctx.order), key=lambda t: -t.event.pos)
-        for earlier in loose:
+        for earlier in place.unordered(touch, self.ctx.order):
             # An edge from a lane's last access orders all before it: that pair is the one.
             if earlier.access.span is not Span.LANE:
                 self._pair(earlier, touch, found)

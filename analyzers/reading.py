@@ -73,8 +73,10 @@ def read_of_use(ctx: Context, event: Event, group: Group) -> Read:
         return read
     step = event.step
     dispatched = event.pos if step is None else ctx.dispatched.get(step, event.pos)
+    meant = ctx.generations(slots, step)
     read.gens = [
-        ctx.meant(s, step) if s >= 0 and request.held_at(s, dispatched) else -1 for s in slots
+        gen if slot >= 0 and request.held_at(slot, dispatched) else -1
+        for slot, gen in zip(slots, meant, strict=True)
     ]
     if request.resume is not None:
         read.resume = request.resume

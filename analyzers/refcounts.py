@@ -22,7 +22,7 @@ def right_faults(ctx: Context, read: Read) -> list[Fault]:
     st = ctx.fold.st
     faults: list[Fault] = []
     for i, slot in enumerate(read.slots):
-        if slot < 0 or not known(ctx.fold, slot) or read.gens[i] >= 0:
+        if slot < 0 or read.gens[i] >= 0 or not known(ctx.fold, slot):
             continue
         if ctx.fold.block_of[slot] in read.group.pool.reserved or st.known[slot] != a.ALLOCATED:
             continue

@@ -5,7 +5,7 @@ What becomes of the transfers that bring blocks back (605) is in `transfers`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
@@ -43,44 +43,49 @@ def same_rows(one: Group, other: Group) -> bool:
 def form_faults(ctx: Context, read: Read) -> list[Fault]:
     """601 and 604: the block is of another table, or dirty with another form's bytes."""
     faults: list[Fault] = []
-    st = ctx.fold.st
+    st, group = ctx.fold.st, read.group
     groups = list(ctx.fold.declared.groups.values())
     for slot, span in zip(read.slots, read.spans, strict=True):
-        if slot < 0 or ctx.fold.block_of[slot] in read.group.pool.reserved:
+        if slot < 0 or (st.table[slot] == group.table_id and st.dirt[slot] < 0):
             continue
-        tokens = span or (0, 0)
+        if ctx.fold.block_of[slot] in group.pool.reserved:
+            continue
         if ctx.meant(slot, read.event.step) != st.gen[slot]:
             continue
-        if foreign(ctx.fold, read.group, slot):
+        if foreign(ctx.fold, group, slot):
             owner = next(g for g in groups if g.table_id == st.table[slot])
             why = f"it was allocated for group {owner.name} (form {owner.form})"
-            faults.append(Fault("HKV601", Kind.FOREIGN, slot, tokens, why))
-            continue
-        # Leftovers lie in places, and a moved block's place held another block before.
-        dirt = -1 if read.group.pool.map else st.dirt[slot]
-        if dirt >= 0 and known(ctx.fold, slot) and not same_rows(groups[dirt], read.group):
-            if st.table[slot] == read.group.table_id:
-                why = (
-                    f"it still holds bytes of group {groups[dirt].name} behind what was written, "
-                    "and was not zeroed"
-                )
-                faults.append(Fault("HKV604", Kind.DIRTY, slot, tokens, why))
+            faults.append(Fault("HKV601", Kind.FOREIGN, slot, span or (0, 0), why))
+        elif _dirty(ctx, group, slot, groups):
+            why = (
+                f"it still holds bytes of group {groups[st.dirt[slot]].name} behind what was "
+                "written, and was not zeroed"
+            )
+            faults.append(Fault("HKV604", Kind.DIRTY, slot, span or (0, 0), why))
     return faults
+
+
+def _dirty(ctx: Context, group: Group, slot: int, groups: Sequence[Group]) -> bool:
+    """Whether a block of the group's table holds leftovers that are no rows of the group."""
+    st = ctx.fold.st
+    # Leftovers lie in places, and a moved block's place held another block before.
+    if st.dirt[slot] < 0 or group.pool.map or not known(ctx.fold, slot):
+        return False
+    return st.table[slot] == group.table_id and not same_rows(groups[st.dirt[slot]], group)
 
 
 def residency_faults(ctx: Context, read: Read) -> list[Fault]:
     """305 and 603 (803 under a graph): the block is on a lower tier, or on its way back."""
     faults: list[Fault] = []
-    st = ctx.fold.st
-    launched = graph_of(ctx, read.event) is not None
+    st, tier = ctx.fold.st, read.group.pool.tier
     for slot, span in zip(read.slots, read.spans, strict=True):
-        if slot < 0 or not known(ctx.fold, slot):
+        if slot < 0 or not (tier or st.loads[slot] > 0) or not known(ctx.fold, slot):
             continue
         tokens = span or (0, 0)
         if st.loads[slot] > 0 and ctx.meant(slot, read.event.step) == st.gen[slot]:
             if part_is_in(ctx, slot, read.event.get("part")):
                 continue
-            if launched:
+            if graph_of(ctx, read.event) is not None:
                 why = "a transfer into it is under way while a captured graph reads it"
                 faults.append(Fault("HKV803", Kind.LOADING, slot, tokens, why))
             elif read.resume is not None and read.resume.pos < read.event.pos:
@@ -89,7 +94,7 @@ def residency_faults(ctx: Context, read: Read) -> list[Fault]:
             else:
                 why = "it is recovering: unreadable"
                 faults.append(Fault("HKV603", Kind.LOADING, slot, tokens, why))
-        elif read.group.pool.tier:
+        elif tier:
             why = f"its bytes are on {read.group.pool.medium} only"
             faults.append(Fault("HKV603", Kind.LOWER_TIER, slot, tokens, why))
     return faults

@@ -26,7 +26,7 @@ class Tails(Silent):
         slots = self._sources(event, tail, request)
         if not slots:
             return
-        gens = [self.ctx.meant(s, event.step) for s in slots]
+        gens = self.ctx.generations(slots, event.step)
         reader = reader_number(self.ctx, request)
         faults = window_faults(self.ctx.fold, tail, slots, [tuple(tokens)], reader, gens)
         for fault in faults[:1]:
@@ -56,7 +56,7 @@ class Tails(Silent):
         group = self.ctx.fold.group(event["group"])
         shared = group is not None and group.table_id == tail.table_id
         gen = self.ctx.fold.st.gen
-        late = any(self.ctx.meant(s, event.step) != gen[s] for s in slots)
+        late = self.ctx.generations(slots, event.step) != [gen[s] for s in slots]
         if late or (shared and set(named) - set(slots)):
             # The step was handed out with tables that the request no longer has.
             return named if shared else []
