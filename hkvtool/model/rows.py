@@ -7,7 +7,7 @@ The store keeps rows, the fold runs over them, and both come from the one `encod
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import MALFORMED, Event
@@ -48,6 +48,17 @@ class Names:
     def find(self, domain: str, name: str | int) -> int:
         """The number of a name seen before, else `NO_NAME`."""
         return self.ids[domain].get(name, NO_NAME)
+
+    def find_all(self, domain: str, names: Sequence[str | int]) -> list[int]:
+        """`find` for many names at once."""
+        return [self.find(domain, name) for name in names]
+
+    def doubles(self, domain: str) -> dict[int, int]:
+        """Integers whose text is a name too: the number of the integer to that of the text."""
+        texts = {number: str(name) for name, number in self.ids[domain].items()
+                 if isinstance(name, int)}  # fmt: skip
+        found = {number: self.find(domain, text) for number, text in texts.items()}
+        return {number: text for number, text in found.items() if text != NO_NAME}
 
     def name(self, domain: str, number: int) -> str | int:
         return self.values[domain][number]

@@ -21,10 +21,11 @@ POSITIONED, VAGUE, COUNTED = 0, 1, 2
 """Values of `vague`: the runs say which tokens are held; nothing is claimed; only a number of
 slots from the block's start is known (in `hi`)."""
 
-NEXT_CID, COMPONENTS, ENTRIES, ARENA, TABLES, EPOCH, MAPPED = range(7)
-"""Places in the header `h`: next content id, components a slot, hash entries in use, arena in
-use, number of tables, weights epoch, whether any pool has a remap."""
-HEADER = 8
+NEXT_CID, COMPONENTS, ENTRIES, ARENA, TABLES, EPOCH, MAPPED, USED, LIVE, MOVING = range(10)
+"""Places in the header `h`: next content id, components a slot is laid out for, hash entries in
+use, arena in use, number of tables, weights epoch, whether any pool has a remap, components that
+some group has, live hash entries, transfers under way."""
+HEADER = 10
 
 IDLE, RUNNING, ENDED = 0, 1, 2
 """Values of `t_state`."""
@@ -61,6 +62,7 @@ class Arrays(NamedTuple):
     table: Any
     loads: Any
     unsure: Any
+    unhashed: Any
     live: Any
     first_entry: Any
     free_prev: Any

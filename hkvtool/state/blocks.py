@@ -124,6 +124,7 @@ def alloc(
         st.refs[s] = 1
         st.known[s] = ALLOCATED
         st.unsure[s] = 0
+        st.unhashed[s] = 0
         st.loads[s] = 0
         st.last_alloc[s] = st.alloc_pos[s]
         st.alloc_pos[s] = pos
@@ -176,7 +177,10 @@ def free(
             append_free(st, s)
     for i in range(f1 - 1, f0 - 1, -1):
         s = base + front[i]
-        if s >= 0 and st.refs[s] == 0 and st.known[s] != UNKNOWN:
+        if s < 0:
+            continue
+        st.touch[s] = pos
+        if st.refs[s] == 0 and st.known[s] != UNKNOWN:
             unlink_free(st, s)
             prepend_free(st, s)
 

@@ -1,56 +1,37 @@
-"""The fold of a long trace: the same transitions, compiled, over columns.
-
-numba compiles copies of the very functions that `hkvtool.state.fold` runs plain. The compiled
-code is cached by the content of their sources, so that an update never meets a stale cache.
-"""
+"""The fold of a long trace: the same transitions, compiled, over columns."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import types
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 
 from hkvtool.model.event import Event
+from hkvtool.model.events import DEFAULT_ACTOR, DEVICE_ACTOR
 from hkvtool.model.rows import MISSING, NO_NAME, Names
 from hkvtool.state import arrays as a
-from hkvtool.state import blocks, codes, content, hashes, loop, transfers
-from hkvtool.state import step as step_module
+from hkvtool.state import codes, snapshot
 from hkvtool.state.batch import Batch
-from hkvtool.state.declarations import Pool
-from hkvtool.state.fold import NO_SLOT, Fold
+from hkvtool.state.declarations import Group, Pool
+from hkvtool.state.fold import FEW, NO_SLOT, Fold, Problem
+from hkvtool.state.jit import compiled
+from hkvtool.state.told_names import ToldNames
 
-_SOURCES = (blocks, content, hashes, transfers, step_module, loop)
-"""Modules of transitions, each after those it calls."""
-
-_INLINED = frozenset(
-    [
-        "step",
-        "to_slots",
-        "used",
-        "touch",
-        "free",
-        "alloc",
-        "write",
-        "write_slot",
-        "mark_bytes",
-        "fresh",
-        "dispatch",
-    ]
-)
-"""Functions that are compiled into their callers: a call hands over some seventy arrays, and these
-are called for nearly every event. The rest would only make compiling slower."""
-
-MAX_SLOTS = 1 << 26
-"""Blocks of all pools together that the arrays are laid out for; beyond, fold plain."""
+MAX_BYTES = 1 << 31
+"""What the arrays may take, and half of the machine's memory if that is less; beyond, fold plain,
+which holds only the blocks that are named."""
 
 CONTROL_KINDS = frozenset(
     {"trace", "evidence", "state", "pool", "group", "limits", "remap", "rebase", "weights",
      "dropped", "kernel"}
+)  # fmt: skip
+
+_ACCESSES = np.array(
+    [codes.WRITE, codes.SEAL, codes.INDEX, codes.ZERO, codes.COPY, codes.USE, codes.BUFFER,
+     codes.SELECT]
 )  # fmt: skip
 
 
@@ -68,164 +49,100 @@ class Source(Protocol):
     ) -> Any: ...  # fmt: skip
 
 
-def _cache_folder() -> Path:
-    digest = hashlib.sha256()
-    for path in (__file__, *(module.__file__ for module in (*_SOURCES, a, codes))):
-        digest.update(Path(str(path)).read_bytes())
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(root) / "hkvtool" / f"numba-{digest.hexdigest()[:16]}"
-
-
-_compiled: dict[str, Any] = {}
-
-
-def run() -> Any:
-    """The compiled loop of `hkvtool.state.loop`; compiling it takes seconds, once a machine."""
-    if not _compiled:
-        _compile()
-    return _compiled["run"]
-
-
-def _compile() -> None:
-    import numba
-
-    settings: Any = numba.config
-    settings.CACHE_DIR = str(_cache_folder())
-    for module in _SOURCES:
-        space = dict(vars(module))
-        space.update({name: _compiled[name] for name in _compiled if name in space})
-        own = [
-            f for f in vars(module).values()
-            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__
-        ]  # fmt: skip
-        for function in own:
-            copy = types.FunctionType(function.__code__, space, function.__name__)
-            copy.__qualname__ = function.__qualname__
-            copy.__module__ = function.__module__
-            # Without `_nrt` every call would count references of all arrays, which costs more than
-            # the work; none of these functions allocates.
-            options: dict[str, Any] = {"nogil": True, "_nrt": False}
-            if function.__name__ in _INLINED:
-                options["inline"] = "always"
-            try:
-                jitted = numba.njit(cache=True, **options)(copy)
-            except RuntimeError:
-                # No folder to cache in: compiled again in every process.
-                jitted = numba.njit(**options)(copy)
-            space[function.__name__] = _compiled[function.__name__] = jitted
-
-
-class _Overlay(Names):
-    """The names of a trace, and those that only its `state` events spell out."""
-
-    def __init__(self, stored: Names) -> None:
-        super().__init__()
-        self._stored = stored
-
-    def id(self, domain: str, name: str | int) -> int:
-        found = self._stored.find(domain, name)
-        return found if found != NO_NAME else self._stored.count(domain) + super().id(domain, name)
-
-    def find(self, domain: str, name: str | int) -> int:
-        found = self._stored.find(domain, name)
-        if found != NO_NAME:
-            return found
-        extra = super().find(domain, name)
-        return extra if extra == NO_NAME else self._stored.count(domain) + extra
-
-    def name(self, domain: str, number: int) -> str | int:
-        count = self._stored.count(domain)
-        if number < count:
-            return self._stored.name(domain, number)
-        return super().name(domain, number - count)
-
-    def count(self, domain: str) -> int:
-        return self._stored.count(domain) + super().count(domain)
-
-
 class CompiledFold(Fold):
     """A fold whose arrays are numpy's and whose batches run compiled.
 
-    Pools are laid out one after the other, every block has its slot from the start.
+    Pools are laid out one after the other, every block has its slot from the start. Where that
+    takes too much memory (`fits`), nothing is laid out and nothing can be folded.
     """
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._plan(list(source.events(kinds=CONTROL_KINDS)))
-        super().__init__(_Overlay(source.names))
+        self._control_events = [
+            e for e in source.events(kinds=CONTROL_KINDS) if e.problem is None
+        ]  # fmt: skip
+        snapshots = [e for e in self._control_events if e.ev == "state"]
+        names = ToldNames(
+            source.names,
+            {
+                "req": (name for e in snapshots for name in snapshot.owners(e)),
+                "hash": (name for e in snapshots for name in snapshot.hash_names(e)),
+            },
+        )
+        self._plan(names)
+        super().__init__(names)
         self.refused = 0
+        self._columns: tuple[Any, ...] | None = None
+        self._lanes: dict[str, list[int]] | None = None
+        self._spelled_twice = source.names.doubles("handle")
 
     # --- layout ----------------------------------------------------------------------------
 
-    def _plan(self, control: list[Event]) -> None:
+    def _plan(self, names: Names) -> None:
         """Sizes of everything, from the declarations to come."""
         caps: dict[str, int] = {}
         tables: set[str] = set()
         per_pool: dict[str, set[str]] = {}
         groups: set[str] = set()
-        extra = 1
-        for event in control:
-            if event.problem is not None:
-                continue
+        for event in self._control_events:
             if event.ev == "pool":
                 name = str(event["pool"])
                 caps[name] = max(caps.get(name, 0), event["blocks"])
             elif event.ev == "remap" and str(event["pool"]) in caps:
                 top = max((int(k) for k in event["map"]), default=-1)
                 caps[str(event["pool"])] = max(caps[str(event["pool"])], top + 1)
-            elif event.ev == "state":
-                for key in ("hashes", "owners"):
-                    extra += sum(len(x) if isinstance(x, list) else 1 for x in event.get(key) or ())
             elif event.ev == "group":
                 groups.add(str(event["group"]))
                 tables.add(str(event.get("table", event["group"])))
                 per_pool.setdefault(str(event["pool"]), set()).add(str(event["group"]))
-        self._control_events = control
-        self._extra = extra
+        slots, pools = sum(caps.values()), max(1, len(caps))
+        width = max((len(g) for g in per_pool.values()), default=1)
         self._caps = caps
-        self._bases = dict(zip(caps, np.cumsum([0, *caps.values()]).tolist(), strict=False))
-        self._sizes = {
+        self._bases = dict(zip(caps, accumulate(caps.values(), initial=0), strict=False))
+        self._width, self._tables = width, max(1, len(tables))
+        self._lengths = {
             "header": a.HEADER,
             "steps": 2 * a.STEPS,
-            "slot": sum(caps.values()),
-            "pool": max(1, len(caps)),
-            "group": max(1, len(groups)),
-            "tables": max(1, len(tables)),
-            "width": max((len(g) for g in per_pool.values()), default=1),
+            "slot": slots,
+            "component": slots * width,
+            "pool": pools,
+            "pool_component": pools * width,
+            "group": len(groups),
+            "group_pool": len(groups) * pools,
+            "req": names.count("req"),
+            "req_table": names.count("req") * self._tables,
+            "hash": names.count("hash"),
+            "entry": FEW,
+            "handle": names.count("handle"),
+            "arena": 64 * a.RECORD,
         }
 
     @property
     def fits(self) -> bool:
-        """Whether the pools are small enough to lay out block by block."""
-        return self._sizes["slot"] * self._sizes["width"] <= MAX_SLOTS
+        """Whether everything that the trace names can be laid out."""
+        size = 8 * sum(self._lengths[extent.per] for extent in a.EXTENTS.values())
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return size <= min(MAX_BYTES, memory // 2)
 
     def _new_arrays(self) -> a.Arrays:
-        names, sizes = self.names, self._sizes
-        width = sizes["width"]
-        lengths = {
-            **{k: sizes[k] for k in ("header", "steps", "slot", "pool", "group")},
-            "component": sizes["slot"] * width,
-            "pool_component": sizes["pool"] * width,
-            "group_pool": sizes["group"] * sizes["pool"],
-            "req": names.count("req") + self._extra,
-            "req_table": (names.count("req") + self._extra) * sizes["tables"],
-            "hash": names.count("hash") + self._extra,
-            "handle": names.count("handle") + 1,
-            "entry": 1024,
-            "arena": 64 * a.RECORD,
-        }
+        if not self.fits:
+            return super()._new_arrays()
         columns = [
-            np.full(max(1, lengths[extent.per]), extent.empty, np.int64)
+            np.full(max(1, self._lengths[extent.per]), extent.empty, np.int64)
             for extent in a.EXTENTS.values()
         ]
         st = a.Arrays(*columns)
-        st.h[a.COMPONENTS] = width
-        st.h[a.TABLES] = sizes["tables"]
-        for name, base in self._bases.items():
-            st.slot_pool[base : base + self._caps[name]] = list(self._caps).index(name)
+        st.h[a.COMPONENTS] = self._width
+        st.h[a.TABLES] = self._tables
+        self.block_of = np.arange(self._lengths["slot"])
+        self._mapped = np.zeros(self._lengths["slot"], np.int8)
+        for number, (name, base) in enumerate(self._bases.items()):
+            end = base + self._caps[name]
+            st.slot_pool[base:end] = number
+            self.block_of[base:end] -= base
         return st
 
-    def _extend(self, per: str, size: int) -> None:
+    def make_room(self, per: str, size: int) -> None:
         if per not in ("entry", "arena"):
             return
         grown: dict[str, Any] = {}
@@ -237,9 +154,11 @@ class CompiledFold(Fold):
         if grown:
             self.st = self.st._replace(**grown)
 
-    def make_room(self, per: str, size: int) -> None:
-        """Let the arrays of `per` (entry, arena) hold `size` integers."""
-        self._extend(per, size)
+    def _forget_dead(self) -> None:
+        compiled("forget_dead")(self.st)
+
+    def _running(self) -> Any:
+        return np.flatnonzero(self.st.t_state == a.RUNNING)
 
     def _widen(self, width: int) -> None:
         """Laid out for all components from the start."""
@@ -261,11 +180,44 @@ class CompiledFold(Fold):
         slot = self.slot(pool, block)
         return slot if slot >= 0 and self.st.touch[slot] >= 0 else None
 
-    def _place_pool(self, pool: Pool) -> None:
-        self.st.base[pool.id] = self._bases[pool.name]
+    def slots_of(self, pool: Pool) -> dict[int, int]:
+        base = self._bases[pool.name]
+        touched = np.flatnonzero(self.st.touch[base : base + self._caps[pool.name]] >= 0)
+        return {block: base + block for block in touched.tolist() if pool.has(block)}
 
-    def _all_slots(self) -> Iterable[int]:
-        return np.flatnonzero(self.st.touch >= 0).tolist()
+    def _declare_pool(self, event: Event) -> Problem | None:
+        self._columns = None
+        return super()._declare_pool(event)
+
+    def _declare_group(self, event: Event) -> Problem | None:
+        self._columns = None
+        return super()._declare_group(event)
+
+    def _place_pool(self, pool: Pool) -> None:
+        base = self._bases[pool.name]
+        self.st.base[pool.id] = base
+        self._mapped[base : base + self._caps[pool.name]] = 0
+        self._map(pool, pool.map)
+
+    def _remap(self, event: Event) -> Problem | None:
+        problem = super()._remap(event)
+        if problem is None:
+            pool = self.declared.pools[str(event["pool"])]
+            self._map(pool, {int(block): 0 for block in event["map"]})
+        return problem
+
+    def _map(self, pool: Pool, blocks: Mapping[int, int]) -> None:
+        """These ids are blocks of the pool, whatever its count."""
+        for block in blocks:
+            if block >= 0:
+                self._mapped[self._bases[pool.name] + block] = 1
+
+    def _doubt(self, event: Event) -> None:
+        pool = self.declared.pools.get(str(event.get("pool")))
+        named = self.st.touch >= 0
+        if pool is not None:
+            named &= self.st.slot_pool == pool.id
+        self.st.unsure[named] = 1
 
     # --- running ---------------------------------------------------------------------------
 
@@ -280,69 +232,88 @@ class CompiledFold(Fold):
             self._batch(batch, waiting)
 
     def _batch(self, batch: Batch, waiting: list[Event]) -> None:
-        self._extend("entry", int(self.st.h[a.ENTRIES]) + len(batch.hashes.values) + 1)
+        self._room_for_entries(len(batch.hashes.values))
         moving = (batch.ev == codes.STORE_BEGIN) | (batch.ev == codes.LOAD_BEGIN)
         if moving.any():
-            counts = np.diff(batch.blocks.offsets)[moving]
-            if not (self.st.t_state == a.RUNNING).any():
-                self.st.h[a.ARENA] = 0
-            self._extend("arena", int(self.st.h[a.ARENA] + counts.sum() * a.RECORD))
+            self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
         at = 0
-        blk, blk2 = batch.blocks.values.copy(), batch.blocks2.values.copy()
+        lists = batch.blocks.values.copy(), batch.blocks2.values.copy(), self._handles(batch)
         while waiting and waiting[-1].pos <= batch.pos[-1]:
             event = waiting.pop()
             index = int(np.searchsorted(batch.pos, event.pos))
-            self._stretch(batch, at, index, blk, blk2)
-            if event.problem is None:
-                self.apply(event)
+            self._stretch(batch, at, index, lists)
+            self.apply(event)
             at = index + 1
-        self._stretch(batch, at, batch.n, blk, blk2)
+        self._stretch(batch, at, batch.n, lists)
         self.pos = int(batch.pos[-1])
 
-    def _stretch(self, batch: Batch, first: int, end: int, blk: Any, blk2: Any) -> None:
+    def _handles(self, batch: Batch) -> Any:
+        """Transfers by number; one whose name is written as 1 and as "1" has one number."""
+        handles = batch.handle
+        if self._spelled_twice:
+            handles = handles.copy()
+            for other, number in self._spelled_twice.items():
+                handles[batch.handle == other] = number
+            handles.flags.writeable = False
+        return handles
+
+    def _stretch(self, batch: Batch, first: int, end: int, lists: Any) -> None:
         """Rows without control events between; a gap of a lane ends where the lane is seen."""
         while self.gaps and first < end:
             index, lane = self._seen_again(batch, first, end)
             if lane is None:
                 break
-            self._rows(batch, first, index, blk, blk2)
+            self._rows(batch, first, index, lists)
             self._doubt(self.gaps.pop(lane))
             first = index
-        self._rows(batch, first, end, blk, blk2)
+        self._rows(batch, first, end, lists)
 
     def _seen_again(self, batch: Batch, first: int, end: int) -> tuple[int, str | None]:
-        for i in range(first, end):
-            actor = self._actor(batch, i)
-            if actor in self.gaps:
-                return i, actor
-        return end, None
+        """The first row of a lane that has a gap, and the lane."""
+        found: tuple[int, str | None] = end, None
+        actor, ev = batch.actor[first:end], batch.ev[first:end]
+        own = (batch.step[first:end] != MISSING) & np.isin(ev, _ACCESSES)
+        for lane in self.gaps:
+            seen = np.isin(actor, self._numbers_of(lane))
+            if lane in (DEVICE_ACTOR, DEFAULT_ACTOR):
+                seen |= (actor == NO_NAME) & (own if lane == DEVICE_ACTOR else ~own)
+            seen &= ev != 0
+            if seen.any() and first + seen.argmax() < found[0]:
+                found = first + int(seen.argmax()), lane
+        return found
 
-    def _actor(self, batch: Batch, i: int) -> str:
-        if batch.actor[i] != NO_NAME:
-            return str(self.names.name("actor", int(batch.actor[i])))
-        return "device" if batch.step[i] != MISSING and batch.ev[i] in _ACCESSES else "sched"
+    def _numbers_of(self, lane: str) -> list[int]:
+        """The numbers that the trace has for a lane: it may be spelled as 1 and as "1"."""
+        if self._lanes is None:
+            self._lanes = {}
+            for number in range(self.names.count("actor")):
+                name = str(self.names.name("actor", number))
+                self._lanes.setdefault(name, []).append(number)
+        return self._lanes.get(lane, [])
 
-    def _rows(self, batch: Batch, first: int, end: int, blk: Any, blk2: Any) -> None:
+    def _rows(self, batch: Batch, first: int, end: int, lists: Any) -> None:
         if first >= end:
             return
-        self.refused += run()(
-            self.st, self._numbers("group", self.declared.groups),
-            self._numbers("pool", self.declared.pools), self._reach(), self._mapped(),
+        blocks, blocks2, handles = lists
+        if self._columns is None:
+            self._columns = (
+                self._numbers("group", self.declared.groups),
+                self._numbers("pool", self.declared.pools),
+                self._reach(),
+            )
+        self.refused += compiled("run")(
+            self.st, *self._columns, self._mapped,
             batch.pos, batch.ev, batch.step, batch.req, batch.group, batch.group2, batch.pool,
-            batch.pool2, batch.handle, batch.t0, batch.t1, batch.version, batch.kv_version,
-            batch.aux, batch.flags, batch.blocks.offsets, blk, batch.blocks2.offsets, blk2,
+            batch.pool2, handles, batch.t0, batch.t1, batch.version, batch.kv_version,
+            batch.aux, batch.flags, batch.blocks.offsets, blocks, batch.blocks2.offsets, blocks2,
             batch.hashes.offsets, batch.hashes.values, first, end,
         )  # fmt: skip
 
-    def _numbers(self, domain: str, declared: Mapping[str, Any]) -> Any:
+    def _numbers(self, domain: str, declared: Mapping[str, Pool | Group]) -> Any:
         """Number of a group or pool in the names of the trace to its number here, or -1."""
-        numbers = np.full(self.names.count(domain) + 1, -1, np.int64)
-        for name, one in declared.items():
-            for spelled in (name, int(name) if name.lstrip("-").isdigit() else name):
-                found = self.names.find(domain, spelled)
-                if found != NO_NAME:
-                    numbers[found] = one.id
-        return numbers
+        names = range(self.names.count(domain))
+        found = (declared.get(str(self.names.name(domain, number))) for number in names)
+        return np.array([-1 if one is None else one.id for one in found], np.int64)
 
     def _reach(self) -> Any:
         """Blocks of each pool that have a slot."""
@@ -350,34 +321,3 @@ class CompiledFold(Fold):
         for pool in self.declared.pools.values():
             reach[pool.id] = self._caps[pool.name]
         return reach
-
-    def _mapped(self) -> Any:
-        """By slot whether an id beyond its pool's count is one after all; empty without remaps."""
-        if not self.st.h[a.MAPPED]:
-            return np.zeros(0, np.int8)
-        mapped = np.zeros(self._sizes["slot"], np.int8)
-        for pool in self.declared.pools.values():
-            base = self._bases[pool.name]
-            mapped[base : base + pool.blocks] = 1
-            for block in pool.map:
-                if 0 <= block < self._caps[pool.name]:
-                    mapped[base + block] = 1
-        return mapped
-
-
-_ACCESSES = frozenset(
-    {codes.WRITE, codes.SEAL, codes.INDEX, codes.ZERO, codes.COPY, codes.USE, codes.BUFFER,
-     codes.SELECT}
-)  # fmt: skip
-
-
-def fold_of(source: Source, names: Names | None = None) -> Fold:
-    """The fold of a whole trace, compiled where its pools can be laid out."""
-    fold = CompiledFold(source)
-    if fold.fits:
-        fold.advance()
-        return fold
-    plain = Fold(names)
-    for event in source.events():
-        plain.apply(event)
-    return plain

@@ -18,10 +18,11 @@ from hkvtool.state.arrays import (
     RECURRENT,
     TAIL,
     UNKNOWN,
+    USED,
     VAGUE,
     VOIDED,
 )
-from hkvtool.state.blocks import generation
+from hkvtool.state.blocks import generation, used
 
 
 def fresh(st: Any) -> Any:
@@ -202,6 +203,8 @@ def write(
         a = max(first + i * unit, t0)
         b = min(first + (i + 1) * unit, t1)
         write_slot(st, s, g, a, b, version, kver, req, step, pos)
+    if pieces < n:
+        used(st, base, blk, b0 + pieces, b1, pos)
 
 
 def cut(st: Any, c: int, to: int, pos: int) -> None:
@@ -230,7 +233,7 @@ def rollback(st: Any, req: int, to: int, pos: int) -> None:
     width = st.h[COMPONENTS]
     s = st.own_head[req]
     while s >= 0:
-        for k in range(width):
+        for k in range(st.h[USED]):
             c = s * width + k
             if st.cgen[c] == st.gen[s] and st.cid[c] > 0:
                 if st.recur[st.slot_pool[s] * width + k] == 0:
@@ -269,7 +272,7 @@ def copy(
         if s < 0 or d < 0:
             continue
         gen = generation(st, d, step)
-        for k in range(width):
+        for k in range(st.h[USED]):
             if g >= 0 and k != st.g_comp[g]:
                 continue
             src = s * width + k
@@ -300,7 +303,7 @@ def zero(st: Any, g: int, base: int, blk: Any, b0: int, b1: int, pos: int) -> No
         s = base + blk[i]
         if s < 0:
             continue
-        for k in range(width):
+        for k in range(st.h[USED]):
             if g < 0 or k == st.g_comp[g]:
                 c = s * width + k
                 if st.cgen[c] == st.gen[s] and st.cid[c] > 0:

@@ -9,6 +9,9 @@ from typing import Any
 from hkvtool.model.event import Event
 from hkvtool.state.arrays import FORMS
 
+MAX_UNIT = 1 << 31
+"""Bound of the tokens of a block or an entry: positions reckoned with it stay within 64 bits."""
+
 
 @dataclass(slots=True, eq=False)
 class Pool:
@@ -101,8 +104,8 @@ class Declarations:
         pool = self.pools.get(str(event["pool"]))
         if pool is None:
             return f"group {name!r}: pool {event['pool']!r} is not declared"
-        if event["block_tokens"] <= 0 or event.get("ratio", 1) <= 0:
-            return f"group {name!r}: `block_tokens` and `ratio` must be positive"
+        if not (0 < event["block_tokens"] < MAX_UNIT and 0 < event.get("ratio", 1) < MAX_UNIT):
+            return f"group {name!r}: `block_tokens` and `ratio` must be 1 to {MAX_UNIT - 1}"
         known = self.groups.get(name)
         table = str(event.get("table", name))
         table_id = self.tables.setdefault(table, len(self.tables))

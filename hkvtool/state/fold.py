@@ -6,15 +6,14 @@ every question about one moment. The transitions are those of `hkvtool.state.ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE, EVENTS
 from hkvtool.model.rows import FAILED, MISSING, NO_NAME, PAD, Names
 from hkvtool.state import arrays as a
-from hkvtool.state import blocks as blocks_module
-from hkvtool.state import content, hashes
+from hkvtool.state import hashes, snapshot, transfers
 from hkvtool.state.codes import FOLDED
 from hkvtool.state.declarations import Declarations, Group, Pool
 from hkvtool.state.step import step
@@ -22,10 +21,15 @@ from hkvtool.state.step import step
 PLAIN_LIMIT = 50_000
 """Shorter traces never wait for a compiler."""
 
+FEW = 4096
+"""Dead hash entries, and blocks of ended transfers, that are not worth clearing away."""
+
 NO_SLOT = -(1 << 40)
 """Stands for a block id that is none: ``base + NO_SLOT`` is below 0 in any trace."""
 
 _FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
+_KEYS = {name: frozenset(spec.keys) | {"ev"} for name, spec in EVENTS.items()}
+_GROUPED = frozenset(name for name, keys in _KEYS.items() if "group" in keys) - {"wire"}
 _GROUP_OR_POOL = frozenset(["alloc", "touch", "free", "pin", "unpin", "zero"])
 
 
@@ -53,14 +57,15 @@ class Fold:
     def __init__(self, names: Names | None = None) -> None:
         self.names = names or Names()
         self.declared = Declarations()
-        self.st = self._new_arrays()
         self.transfers: dict[str, Transfer] = {}
         self.pos = 0
-        self.block_of: list[int] = []
-        self.unhashed: set[int] = set()
+        self.block_of: Any = []
         self.gaps: dict[str, Event] = {}
         self._slots: list[dict[int, int]] = []
+        self._beyond: list[dict[int, int]] = []
         self._pools: list[Pool] = []
+        self._arena_kept = 0
+        self.st = self._new_arrays()
         self._control: dict[str, Callable[[Event], Problem | None]] = {
             "pool": self._declare_pool,
             "group": self._declare_group,
@@ -90,15 +95,17 @@ class Fold:
 
     def hashes_known(self, slot: int) -> bool:
         """Whether the trace has said which hashes lead to a block, if any."""
-        return self.st.known[slot] != a.UNKNOWN and slot not in self.unhashed
+        return bool(self.st.known[slot] != a.UNKNOWN and self.st.unhashed[slot] == 0)
 
     def find(self, pool: Pool, block: int) -> int | None:
         """The slot of a block that some event has named."""
-        return self._slots[pool.id].get(block)
+        slot = self._slots[pool.id].get(block)
+        return slot if slot is not None and self.st.touch[slot] >= 0 else None
 
     def slots_of(self, pool: Pool) -> dict[int, int]:
         """Slots of a pool by block id, of the blocks that some event has named."""
-        return self._slots[pool.id]
+        touch = self.st.touch
+        return {block: slot for block, slot in self._slots[pool.id].items() if touch[slot] >= 0}
 
     def component(self, slot: int, group: Group) -> int:
         """The place of a group's share of a slot in the component arrays."""
@@ -124,12 +131,10 @@ class Fold:
     def _place_pool(self, pool: Pool) -> None:
         """Where a pool's slots start: nowhere, as slots are given out one by one."""
 
-    def _all_slots(self) -> Iterable[int]:
-        return range(len(self.block_of))
-
     # --- growing ---------------------------------------------------------------------------
 
-    def _extend(self, per: str, size: int) -> None:
+    def make_room(self, per: str, size: int) -> None:
+        """Let the arrays that `per` indexes hold `size` integers."""
         for name, extent in a.EXTENTS.items():
             if extent.per == per:
                 column = getattr(self.st, name)
@@ -140,8 +145,8 @@ class Fold:
         slot = len(self.block_of)
         self.block_of.append(block)
         self._slots[pool.id][block] = slot
-        self._extend("slot", slot + 1)
-        self._extend("component", (slot + 1) * self.st.h[a.COMPONENTS])
+        self.make_room("slot", slot + 1)
+        self.make_room("component", (slot + 1) * self.st.h[a.COMPONENTS])
         self.st.slot_pool[slot] = pool.id
         return slot
 
@@ -159,17 +164,19 @@ class Fold:
                 column[:] = wider
         self.st.h[a.COMPONENTS] = width
 
-    def _req(self, name: Any) -> int:
+    def req(self, name: Any) -> int:
+        """The number of a request or other holder, `NO_NAME` for none."""
         if name is None:
             return NO_NAME
         number = self.names.id("req", name)
-        self._extend("req", number + 1)
-        self._extend("req_table", (number + 1) * max(1, self.st.h[a.TABLES]))
+        self.make_room("req", number + 1)
+        self.make_room("req_table", (number + 1) * max(1, self.st.h[a.TABLES]))
         return number
 
-    def _hash(self, name: Any) -> int:
+    def hash(self, name: Any) -> int:
+        """The number of a content hash."""
         number = self.names.id("hash", name)
-        self._extend("hash", number + 1)
+        self.make_room("hash", number + 1)
         return number
 
     # --- declarations ----------------------------------------------------------------------
@@ -179,23 +186,33 @@ class Fold:
         if pool.id == len(self._pools):
             self._pools.append(pool)
             self._slots.append({})
-            self._extend("pool", len(self._pools))
-            self._extend("pool_component", len(self._pools) * self.st.h[a.COMPONENTS])
+            self._beyond.append({})
+            self.make_room("pool", len(self._pools))
+            self.make_room("pool_component", len(self._pools) * self.st.h[a.COMPONENTS])
         else:
             pool.map = self._pools[pool.id].map
             self._pools[pool.id] = pool
+            self._resize(pool)
         self._place_pool(pool)
         self.st.size[pool.id] = pool.blocks
         self.st.tier[pool.id] = int(pool.tier)
         self._mirrors()
         return None
 
+    def _resize(self, pool: Pool) -> None:
+        """Put aside the blocks that a pool no longer has; some may come back."""
+        slots, beyond = self._slots[pool.id], self._beyond[pool.id]
+        for block in [b for b in slots if not pool.has(b)]:
+            beyond[block] = slots.pop(block)
+        for block in [b for b in beyond if pool.has(b)]:
+            slots[block] = beyond.pop(block)
+
     def _declare_group(self, event: Event) -> Problem | None:
         group = self.declared.group(event)
         if isinstance(group, str):
             return Problem(group)
         self._widen(group.component + 1)
-        self._extend("group", len(self.declared.groups))
+        self.make_room("group", len(self.declared.groups))
         st = self.st
         self._grow_tables(len(self.declared.tables))
         st.g_table[group.id] = group.table_id
@@ -205,6 +222,7 @@ class Fold:
         st.g_pool[group.id] = group.pool.id
         place = group.pool.id * st.h[a.COMPONENTS] + group.component
         st.recur[place] = int(group.form == "recurrent")
+        st.h[a.USED] = max(st.h[a.USED], group.component + 1)
         self._mirrors()
         return None
 
@@ -249,6 +267,7 @@ class Fold:
         pool.map.update({int(k): v for k, v in event["map"].items()})
         pool.map_pos = event.pos
         self.st.h[a.MAPPED] = 1
+        self._resize(pool)
         return None
 
     def _rebase(self, event: Event) -> Problem | None:
@@ -267,75 +286,22 @@ class Fold:
         return None
 
     def _doubt(self, event: Event) -> None:
+        """Everything that has been named is uncertain, of that pool where one is named."""
         pool = self.declared.pools.get(str(event.get("pool")))
-        for slot in self._all_slots():
-            if pool is None or self.st.slot_pool[slot] == pool.id:
-                self.st.unsure[slot] = 1
+        st = self.st
+        for slot in range(len(self.block_of)):
+            if st.touch[slot] >= 0 and (pool is None or st.slot_pool[slot] == pool.id):
+                st.unsure[slot] = 1
 
     def _state(self, event: Event) -> Problem | None:
-        """What held when recording began: counts where stated, content without positions."""
         pool = self.declared.pools.get(str(event["pool"]))
         if pool is None:
             return Problem(f"state: pool {event['pool']!r} is not declared")
-        blocks = event["blocks"]
-        columns: dict[str, list[Any]] = {}
-        for key in ("refs", "gens", "hashes", "versions", "written", "owners", "groups"):
-            values = event.get(key)
-            if values is not None and len(values) != len(blocks):
-                return Problem(f"state: {len(values)} {key} for {len(blocks)} blocks")
-            columns[key] = values or [None] * len(blocks)
-        for i, block in enumerate(blocks):
-            slot = self.slot(pool, block)
-            if slot < 0:
-                return Problem(f"state: block {block} is beyond pool {pool.name!r}")
-            if "hashes" not in event:
-                self.unhashed.add(slot)
-            else:
-                self.unhashed.discard(slot)
-            self._state_of(event, slot, {k: v[i] for k, v in columns.items()})
-        for block in reversed(event.get("free_order") or ()):
-            slot = self.slot(pool, block)
-            if slot >= 0 and self.st.refs[slot] <= 0:
-                blocks_module.unlink_free(self.st, slot)
-                blocks_module.prepend_free(self.st, slot)
+        fault = snapshot.fault(event, pool)
+        if fault:
+            return Problem(f"state: {fault}")
+        snapshot.take(self, event, pool)
         return None
-
-    def _state_of(self, event: Event, slot: int, told: dict[str, Any]) -> None:
-        st = self.st
-        group = self.group(told["groups"])
-        st.gen[slot] = told["gens"] if told["gens"] is not None else max(1, st.gen[slot])
-        st.touch[slot] = event.pos
-        st.unsure[slot] = 0
-        if told["refs"] is not None:
-            st.known[slot] = a.FROM_STATE
-            st.refs[slot] = told["refs"]
-            blocks_module.unlink_free(st, slot)
-            if told["refs"] == 0:
-                blocks_module.append_free(st, slot)
-        if told["owners"] is not None:
-            blocks_module.set_owner(st, slot, self._req(told["owners"]))
-        if group is not None:
-            st.table[slot] = group.table_id
-        for k in range(st.h[a.COMPONENTS]):
-            c = slot * st.h[a.COMPONENTS] + k
-            content.void(st, c)
-            st.cgen[c] = st.gen[slot]
-            if told["written"] != 0:
-                st.cid[c] = content.fresh(st)
-                st.vague[c] = a.VAGUE
-                st.epoch[c] = st.h[a.EPOCH]
-                if told["written"] is not None and group is not None:
-                    if group.form not in ("recurrent", "tail"):
-                        st.vague[c] = a.COUNTED
-                        st.hi[c] = told["written"]
-            if told["versions"] is not None:
-                st.ver[c] = told["versions"]
-        named = told["hashes"]
-        for name in named if isinstance(named, list) else [named]:
-            if name is not None:
-                self._extend("entry", st.h[a.ENTRIES] + 1)
-                table = group.table_id if group else st.table[slot]
-                hashes.publish_one(st, slot, table, self._hash(name), MISSING, event.pos)
 
     # --- events ----------------------------------------------------------------------------
 
@@ -351,28 +317,33 @@ class Fold:
         control = self._control.get(event.ev)
         if control is not None:
             return control(event)
-        group = self.group(event.get("group"))
-        if group is None and "group" in event and event.ev != "wire":
-            return Problem(f"{event.ev}: group {event['group']!r} is not declared")
+        group = None
+        if "group" in event and event.ev in _GROUPED:
+            group = self.group(event["group"])
+            if group is None:
+                return Problem(f"{event.ev}: group {event['group']!r} is not declared")
         if event.ev not in _FOLDED:
             return None
         return self._fold(event, group)
 
     def _fold(self, event: Event, group: Group | None) -> Problem | None:
-        data = event.data
-        kind = event.ev
+        kind, data = event.ev, event.data
+        if not data.keys() <= _KEYS[kind]:
+            data = {key: value for key, value in data.items() if key in _KEYS[kind]}
         pool = group.pool if group else None
         if "pool" in data:
             pool = self.declared.pools.get(str(data["pool"]))
             if pool is None:
                 return Problem(f"{kind}: pool {data['pool']!r} is not declared")
+        if pool is None and kind in _GROUP_OR_POOL:
+            return Problem(f"{kind}: names neither a group nor a pool")
         g2, far = NO_NAME, None
         handle = NO_NAME
         near, other = data.get("blocks") or (), ()
         flags = PAD if data.get("pad") else 0
         aux = MISSING
         if kind == "copy":
-            problem, group, pool, to, far = self._copy_places(event, group, pool)
+            problem, group, pool, to, far = self._copy_places(data, group, pool)
             if problem:
                 return problem
             near, other = data["src"], data["dst"]
@@ -385,22 +356,18 @@ class Fold:
             if name is not None and far is None:
                 return Problem(f"{kind}: pool {name!r} is not declared")
             other = data.get("peer") or () if far else ()
-            handle = self._begin(event, group, far)
         elif kind in ("store_end", "load_end"):
-            known = self.transfers.get(str(data["handle"]))
-            if known is None:
+            handle = self.names.find("handle", str(data["handle"]))
+            if not 0 <= handle < len(self.st.t_state) or self.st.t_state[handle] == a.IDLE:
                 return Problem(f"{kind}: transfer {data['handle']!r} never began", midway=True)
-            handle = self.names.id("handle", str(data["handle"]))
-            pool = known.group.pool
+            pool = self._pools[self.st.g_pool[self.st.t_group[handle]]]
             near = data.get("failed") or ()
             if data.get("ok") is False:
                 flags |= FAILED
         elif kind == "rollback":
             aux = data["to"]
-        elif kind in _GROUP_OR_POOL and pool is None:
-            return Problem(f"{kind}: names neither a group nor a pool")
         elif kind == "unpublish" and near and pool is None:
-            pools = [p for p in self._pools if not p.tier]
+            pools = [p for p in self._pools if not p.tier and p.blocks > 0]
             if len(pools) != 1:
                 return Problem("unpublish: blocks without a group")
             pool = pools[0]
@@ -408,20 +375,20 @@ class Fold:
         slots2 = self._resolve(far, other)
         for where, ids, found in ((pool, near, slots), (far, other, slots2)):
             if NO_SLOT in found and where is not None:
-                bad = ids[found.index(NO_SLOT)]
-                if not (bad < 0 and kind == "use"):
-                    return Problem(f"{kind}: block {bad} is beyond pool {where.name!r}")
-        if kind == "alloc" and self.unhashed:
-            self.unhashed.difference_update(slots)
-        hashed = [self._hash(h) for h in data.get("hashes") or ()] if kind in (
+                bad = [b for b, s in zip(ids, found, strict=True) if s == NO_SLOT]
+                if kind != "use" or max(bad) >= 0:
+                    return Problem(f"{kind}: block {max(bad)} is beyond pool {where.name!r}")
+        if kind in ("store_begin", "load_begin"):
+            handle = self._begin(event, group, far)
+        hashed = [self.hash(h) for h in data.get("hashes") or ()] if kind in (
             "publish", "unpublish") else []  # fmt: skip
         if kind == "publish":
-            self._extend("entry", self.st.h[a.ENTRIES] + len(hashed))
+            self._room_for_entries(len(hashed))
         tokens = data.get("tokens")
         t0, t1 = tokens if tokens else (MISSING, MISSING)
-        req = self._req(data.get("req"))
+        req = self.req(data.get("req"))
         if req < 0 and "owner" in data:
-            req = self._req(data["owner"])
+            req = self.req(data["owner"])
         step(
             self.st, EVENTS[kind].code, event.pos, data.get("step", MISSING), req,
             group.id if group else NO_NAME, g2,
@@ -442,21 +409,42 @@ class Fold:
         name = str(event["handle"])
         self.transfers[name] = Transfer(event, group, far)
         handle = self.names.id("handle", name)
-        self._extend("handle", handle + 1)
-        self._extend("arena", self.st.h[a.ARENA] + len(event["blocks"]) * a.RECORD)
+        self.make_room("handle", handle + 1)
+        self._room_for_records(len(event["blocks"]))
         return handle
 
+    def _room_for_entries(self, count: int) -> None:
+        """Let so many more hashes be published; forgets the dead ones when they are the most."""
+        if self.st.h[a.ENTRIES] > 2 * self.st.h[a.LIVE] + FEW:
+            self._forget_dead()
+        self.make_room("entry", int(self.st.h[a.ENTRIES]) + count)
+
+    def _forget_dead(self) -> None:
+        hashes.forget_dead(self.st)
+
+    def _room_for_records(self, count: int) -> None:
+        """Let a transfer of so many blocks begin; forgets those that have ended."""
+        st = self.st
+        if st.h[a.ARENA] > self._arena_kept + FEW * a.RECORD:
+            transfers.forget_ended(st, self._running())
+            self._arena_kept = 2 * int(st.h[a.ARENA])
+        self.make_room("arena", int(st.h[a.ARENA]) + count * a.RECORD)
+
+    def _running(self) -> Any:
+        """The transfers under way, by number."""
+        return [h for h, state in enumerate(self.st.t_state) if state == a.RUNNING]
+
     def _copy_places(
-        self, event: Event, group: Group | None, pool: Pool | None
+        self, data: Mapping[str, Any], group: Group | None, pool: Pool | None
     ) -> tuple[Problem | None, Group | None, Pool | None, Group | None, Pool | None]:
         """Source group and pool, destination group and pool of a copy."""
         sides: list[tuple[Group | None, Pool | None]] = []
         for key in ("src_group", "dst_group"):
             side, where = group, pool
-            if key in event:
-                side = self.group(event[key])
+            if key in data:
+                side = self.group(data[key])
                 if side is None:
-                    text = f"copy: group {event[key]!r} is not declared"
+                    text = f"copy: group {data[key]!r} is not declared"
                     return Problem(text), None, None, None, None
                 where = side.pool
             sides.append((side, where))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.model.rows import MISSING
-from hkvtool.state.arrays import COMPONENTS, ENTRIES, EPOCH, PENDING, RECURRENT
+from hkvtool.state.arrays import COMPONENTS, ENTRIES, EPOCH, LIVE, PENDING, RECURRENT, USED
 
 
 def publish_one(st: Any, s: int, table: int, name: int, end: int, pos: int) -> None:
@@ -29,6 +29,7 @@ def publish_one(st: Any, s: int, table: int, name: int, end: int, pos: int) -> N
     st.e_next_slot[e] = st.first_entry[s]
     st.first_entry[s] = e
     st.live[s] += 1
+    st.h[LIVE] += 1
 
 
 def publish(
@@ -61,7 +62,7 @@ def publish(
         if st.table[s] < 0:
             st.table[s] = table
         publish_one(st, s, table, hsh[h0 + i], end, pos)
-        for k in range(width):
+        for k in range(st.h[USED]):
             c = s * width + k
             st.pgen[c] = st.gen[s]
             st.pub_hi[c] = end
@@ -78,6 +79,7 @@ def bury(st: Any, e: int) -> None:
     if st.e_live[e] == 1:
         st.e_live[e] = 0
         st.live[st.e_slot[e]] -= 1
+        st.h[LIVE] -= 1
 
 
 def prune_slot(st: Any, s: int) -> None:
@@ -143,3 +145,29 @@ def reset(st: Any, pool: int) -> None:
         if st.e_live[e] == 1 and (pool < 0 or st.slot_pool[st.e_slot[e]] == pool):
             bury(st, e)
             prune_slot(st, st.e_slot[e])
+
+
+def forget_dead(st: Any) -> None:
+    """Free the dead entries. The live ones keep their order: a chain leads from a later entry
+    to earlier ones."""
+    for e in range(st.h[ENTRIES]):
+        st.first_of_hash[st.e_hash[e]] = -1
+        st.first_entry[st.e_slot[e]] = -1
+    n = 0
+    for e in range(st.h[ENTRIES]):
+        if st.e_live[e] != 1:
+            continue
+        st.e_hash[n] = st.e_hash[e]
+        st.e_slot[n] = st.e_slot[e]
+        st.e_table[n] = st.e_table[e]
+        st.e_gen[n] = st.e_gen[e]
+        st.e_hi[n] = st.e_hi[e]
+        st.e_live[n] = 1
+        st.e_epoch[n] = st.e_epoch[e]
+        st.e_pos[n] = st.e_pos[e]
+        st.e_next_hash[n] = st.first_of_hash[st.e_hash[n]]
+        st.first_of_hash[st.e_hash[n]] = n
+        st.e_next_slot[n] = st.first_entry[st.e_slot[n]]
+        st.first_entry[st.e_slot[n]] = n
+        n += 1
+    st.h[ENTRIES] = n

@@ -17,6 +17,7 @@ from hkvtool.state.codes import (
     LOAD_BEGIN,
     LOAD_END,
     PIN,
+    PUBLISH,
     STORE_BEGIN,
     STORE_END,
     TOUCH,
@@ -45,9 +46,7 @@ def to_slots(
         if block < 0:
             blk[i] = none
             good = good and lenient
-        elif block >= reach[pool] or (
-            block >= st.size[pool] and (len(mapped) == 0 or mapped[base + block] == 0)
-        ):
+        elif block >= reach[pool] or (block >= st.size[pool] and mapped[base + block] == 0):
             blk[i] = none
             good = False
         else:
@@ -61,7 +60,12 @@ def run(
     version: Any, kver: Any, aux: Any, flags: Any, bo: Any, blk: Any, co: Any, blk2: Any, ho: Any,
     hsh: Any, first: int, end: int,
 ) -> int:  # fmt: skip
-    """Fold rows `first` to `end`; returns how many were refused as impossible."""
+    """Fold rows `first` to `end`; returns how many were refused as impossible.
+
+    `groups` and `pools` turn the numbers that names have in the trace into those of the fold, or
+    -1. Numbers that no name has, which an altered file may hold, are refused as well: nothing
+    here checks an index again.
+    """
     refused = 0
     for i in range(first, end):
         kind = ev[i]
@@ -69,14 +73,14 @@ def run(
             continue
         g, g2, far, who = -1, -1, -1, req[i]
         if group[i] >= 0:
-            g = groups[group[i]]
+            g = groups[group[i]] if group[i] < len(groups) else -1
             if g < 0:
                 refused += 1
                 continue
         near = st.g_pool[g] if g >= 0 else -1
         stated = -1
         if pool[i] >= 0:
-            stated = pools[pool[i]]
+            stated = pools[pool[i]] if pool[i] < len(pools) else -1
             near = stated
             if near < 0:
                 refused += 1
@@ -87,13 +91,13 @@ def run(
             if group2[i] < 0:
                 g2 = g
             if aux[i] != MISSING:
-                g = groups[aux[i]]
+                g = groups[aux[i]] if 0 <= aux[i] < len(groups) else -1
                 if g < 0:
                     refused += 1
                     continue
                 near = st.g_pool[g]
             if group2[i] >= 0:
-                g2 = groups[group2[i]]
+                g2 = groups[group2[i]] if group2[i] < len(groups) else -1
                 if g2 < 0:
                     refused += 1
                     continue
@@ -110,14 +114,18 @@ def run(
                 who = group2[i]
         elif kind in (STORE_BEGIN, LOAD_BEGIN):
             if pool2[i] >= 0:
-                far = pools[pool2[i]]
+                far = pools[pool2[i]] if pool2[i] < len(pools) else -1
                 if far < 0:
                     refused += 1
                     continue
             else:
                 c1 = c0
+            if g < 0 or not 0 <= handle[i] < len(st.t_state):
+                refused += 1
+                continue
         elif kind in (STORE_END, LOAD_END):
-            if handle[i] < 0 or st.t_state[handle[i]] == IDLE:
+            known = 0 <= handle[i] < len(st.t_state)
+            if not known or st.t_state[handle[i]] == IDLE:
                 refused += 1
                 continue
             near = st.g_pool[st.t_group[handle[i]]]
@@ -140,7 +148,10 @@ def run(
         good = to_slots(st, near, reach, mapped, values, b0, b1, kind == USE)
         if kind != STORE_END and kind != LOAD_END:
             good = to_slots(st, far, reach, mapped, blk2, c0, c1, False) and good
-        if not good:
+        if kind in (PUBLISH, UNPUBLISH):
+            for j in range(ho[i], ho[i + 1]):
+                good = good and 0 <= hsh[j] < len(st.first_of_hash)
+        if not good or who >= len(st.own_head):
             refused += 1
             continue
         step(

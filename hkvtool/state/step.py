@@ -81,13 +81,14 @@ def step(
         else:
             unpublish_hashes(st, table, hsh, h0, h1, pos)
     elif kind in (SEAL, INDEX):
-        if b1 > b0 and base + blk[b0] >= 0:
-            first, last = t0, t1
-            if t0 == MISSING and st.start[base + blk[b0]] != MISSING:
-                first = st.start[base + blk[b0]]
-                last = first + (b1 - b0) * st.g_tokens[g]
-            if first != MISSING:
-                write(st, g, base, blk, b0, b1, first, last, version, kver, req, number, pos)
+        first, last = t0, t1
+        if t0 == MISSING and b1 > b0 and st.start[base + blk[b0]] != MISSING:
+            first = st.start[base + blk[b0]]
+            last = first + (b1 - b0) * st.g_tokens[g]
+        if first != MISSING:
+            write(st, g, base, blk, b0, b1, first, last, version, kver, req, number, pos)
+        else:
+            used(st, base, blk, b0, b1, pos)
     elif kind in (STORE_BEGIN, LOAD_BEGIN):
         store = 1 if kind == STORE_BEGIN else 0
         begin(st, store, g, base, pool2, base2, handle, blk, b0, b1, blk2, c0, c1, t0, t1,

@@ -14,12 +14,14 @@ from hkvtool.state.arrays import (
     COMPONENTS,
     ENDED,
     EPOCH,
+    MOVING,
     RECORD,
     RECURRENT,
     RUNNING,
     TAIL,
     UNKNOWN,
 )
+from hkvtool.state.blocks import used
 from hkvtool.state.content import fresh, mark_bytes, settle_published, void
 
 
@@ -71,6 +73,8 @@ def begin(
     unit = st.g_tokens[g]
     off = st.h[ARENA]
     st.h[ARENA] = off + (b1 - b0) * RECORD
+    if st.t_state[handle] != RUNNING:
+        st.h[MOVING] += 1
     st.t_state[handle] = RUNNING
     st.t_store[handle] = store
     st.t_group[handle] = g
@@ -139,12 +143,14 @@ def end(st: Any, handle: int, ok: int, failed: Any, f0: int, f1: int, base: int,
     """A transfer ends: the destination holds what was captured, unless that block failed.
 
     `failed[f0:f1]` are the device blocks that did not arrive; a failure that names none failed
-    whole. A destination that was
-    re-allocated meanwhile keeps its new generation's content: the late bytes are a race.
+    whole. A destination that was re-allocated meanwhile keeps its new generation's content: the
+    late bytes are a race.
     """
+    used(st, base, failed, f0, f1, pos)
     if st.t_state[handle] != RUNNING:
         return
     st.t_state[handle] = ENDED
+    st.h[MOVING] -= 1
     g = st.t_group[handle]
     width = st.h[COMPONENTS]
     for i in range(st.t_len[handle]):
@@ -180,3 +186,14 @@ def end(st: Any, handle: int, ok: int, failed: Any, f0: int, f1: int, base: int,
         if st.g_form[g] not in (RECURRENT, TAIL) and st.hi[c] > st.lo[c]:
             st.start[d] = st.lo[c] - st.lo[c] % st.g_tokens[g]
         settle_published(st, c, d, st.g_form[g])
+
+
+def forget_ended(st: Any, running: Any) -> None:
+    """Free the arena of what transfers captured that have ended; `running` are the others."""
+    at = 0
+    for off, handle in sorted((int(st.t_off[handle]), int(handle)) for handle in running):
+        size = st.t_len[handle] * RECORD
+        st.arena[at : at + size] = st.arena[off : off + size]
+        st.t_off[handle] = at
+        at += size
+    st.h[ARENA] = at

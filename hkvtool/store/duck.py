@@ -18,8 +18,9 @@ from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS, frozen
 from hkvtool.store.conditions import ev_among, span, where
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
 from hkvtool.store.filters import Filter
+from hkvtool.store.name_rows import NameRows
 from hkvtool.store.schema import META, SCHEMA_VERSION, TABLES
-from hkvtool.store.stored_names import StoredNames, restored
+from hkvtool.store.stored_names import StoredNames
 from hkvtool.store.trace import CHUNK_ROWS, Trace
 
 if TYPE_CHECKING:
@@ -44,9 +45,8 @@ class DuckTrace(Trace):
 
     @cached_property
     def names(self) -> StoredNames:
-        with explained(self.path):
-            rows = self._con.cursor().execute("SELECT domain, count(*) FROM names GROUP BY domain")
-            return StoredNames(self._fetch_names, dict(rows.fetchall()))
+        rows = NameRows(self.path, self._con)
+        return StoredNames(rows, rows.counts())
 
     @cached_property
     def kinds(self) -> dict[str, int]:
@@ -137,18 +137,6 @@ class DuckTrace(Trace):
                 f"{self.path}: the event at {row.pos} makes no sense: {e}",
                 hint="the file was altered; import or ingest it again",
             ) from e
-
-    def _fetch_names(self, domain: str, first: int, end: int) -> list[str | int]:
-        with explained(self.path):
-            rows = self._con.cursor().execute(
-                "SELECT name, is_int, escaped FROM names "
-                "WHERE domain = ? AND id >= ? AND id < ? ORDER BY id",
-                [domain, first, end],
-            )
-            found = [restored(*row) for row in rows.fetchall()]
-        if len(found) != end - first:
-            raise TraceError(f"{self.path}: names of {domain} are missing")
-        return found
 
     def _checked(self) -> dict[str, Any]:
         """The facts in `meta`, once it is clear that this is a trace we can read."""

@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
-from hkvtool.model.rows import DOMAINS, Names
+from hkvtool.model.rows import DOMAINS, NO_NAME, Names
 
 PAGE = 1 << 14
 """Names fetched at once. Hashes run into the millions, and most views show a few."""
 
 _PAGES_KEPT = 256
 
-Fetch = Callable[[str, int, int], list[str | int]]
-"""Names of a domain by number, from the first up to but not the last."""
+
+class Rows(Protocol):
+    """Where the names are, as `hkvtool.store.name_rows` reads them."""
+
+    def fetch(self, domain: str, first: int, end: int) -> list[str | int]: ...
+
+    def numbers(self, domain: str, names: Sequence[str | int]) -> dict[str | int, int]: ...
+
+    def doubles(self, domain: str) -> dict[int, int]: ...
 
 
 class StoredNames(Names):
     """The same to its users as `Names`; holds in memory only what was looked at."""
 
-    def __init__(self, fetch: Fetch, counts: dict[str, int]) -> None:
-        self.values = _Values(fetch, counts)
+    def __init__(self, rows: Rows, counts: dict[str, int]) -> None:
+        self.values = _Values(rows, counts)
         self.ids = _Numbers(self.values)
+        self._rows = rows
+
+    def find_all(self, domain: str, names: Sequence[str | int]) -> list[int]:
+        if not names or self.count(domain) <= PAGE or domain in self.ids:
+            return super().find_all(domain, names)
+        numbers = self._rows.numbers(domain, names)
+        return [numbers.get(name, NO_NAME) for name in names]
+
+    def doubles(self, domain: str) -> dict[int, int]:
+        if self.count(domain) <= PAGE:
+            return super().doubles(domain)
+        return self._rows.doubles(domain)
 
 
 class _Values(dict[str, Any]):
     """Names by number of each domain: a list where it is short, else pages."""
 
-    def __init__(self, fetch: Fetch, counts: dict[str, int]) -> None:
+    def __init__(self, rows: Rows, counts: dict[str, int]) -> None:
         super().__init__()
-        self._fetch, self._counts = fetch, counts
+        self._rows, self._counts = rows, counts
 
     def __missing__(self, domain: str) -> Any:
         if domain not in DOMAINS:
             raise KeyError(domain)
         count = self._counts.get(domain, 0)
-        pages = _Pages(domain, self._fetch, count)
+        pages = _Pages(domain, self._rows, count)
         self[domain] = list(pages) if count <= PAGE else pages
         return self[domain]
 
@@ -45,8 +64,8 @@ class _Values(dict[str, Any]):
 class _Pages(Sequence[Any]):
     """Names by number, a page at a time."""
 
-    def __init__(self, domain: str, fetch: Fetch, count: int) -> None:
-        self._domain, self._fetch, self._count = domain, fetch, count
+    def __init__(self, domain: str, rows: Rows, count: int) -> None:
+        self._domain, self._rows, self._count = domain, rows, count
         self._pages: dict[int, list[str | int]] = {}
 
     def __len__(self) -> int:
@@ -62,7 +81,7 @@ class _Pages(Sequence[Any]):
             if len(self._pages) >= _PAGES_KEPT:
                 self._pages.pop(next(iter(self._pages)))
             first = number - number % PAGE
-            page = self._fetch(self._domain, first, min(first + PAGE, self._count))
+            page = self._rows.fetch(self._domain, first, min(first + PAGE, self._count))
             self._pages[number // PAGE] = page
         return page[number % PAGE]
 

@@ -1,0 +1,85 @@
+"""The transitions, compiled by numba from copies of the very functions that run plain.
+
+The compiled code is cached by the content of their sources, so that an update never meets a
+stale cache; compiling takes half a minute, once a machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import types
+from pathlib import Path
+from typing import Any
+
+from hkvtool.model import events, rows
+from hkvtool.state import arrays, blocks, codes, content, hashes, loop, step, transfers
+
+_SOURCES = (blocks, content, hashes, transfers, step, loop)
+"""Modules of transitions, each after those it calls. No two functions have one name."""
+
+_INLINED = frozenset(
+    [
+        "step",
+        "to_slots",
+        "used",
+        "touch",
+        "free",
+        "alloc",
+        "write",
+        "write_slot",
+        "mark_bytes",
+        "fresh",
+        "dispatch",
+    ]
+)
+"""Functions that are compiled into their callers: a call hands over some seventy arrays, and these
+are called for nearly every event. The rest would only make compiling slower."""
+
+_compiled: dict[str, Any] = {}
+
+
+def compiled(name: str) -> Any:
+    """One of the transition functions, compiled at its first call."""
+    if not _compiled:
+        _compile()
+    return _compiled[name]
+
+
+def cache_folder() -> Path:
+    """Where this version's compiled code is kept."""
+    digest = hashlib.sha256()
+    for module in (*_SOURCES, arrays, codes, rows, events):
+        digest.update(Path(str(module.__file__)).read_bytes())
+    digest.update(Path(__file__).read_bytes())
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(root) / "hkvtool" / f"numba-{digest.hexdigest()[:16]}"
+
+
+def _compile() -> None:
+    import numba
+
+    settings: Any = numba.config
+    settings.CACHE_DIR = str(cache_folder())
+    for module in _SOURCES:
+        space = dict(vars(module))
+        space.update({name: _compiled[name] for name in _compiled if name in space})
+        own = [
+            f for f in vars(module).values()
+            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__
+        ]  # fmt: skip
+        for function in own:
+            copy = types.FunctionType(function.__code__, space, function.__name__)
+            copy.__qualname__ = function.__qualname__
+            copy.__module__ = function.__module__
+            # Without `_nrt` every call would count references of all arrays, which costs more than
+            # the work; none of these functions allocates.
+            options: dict[str, Any] = {"nogil": True, "_nrt": False}
+            if function.__name__ in _INLINED:
+                options["inline"] = "always"
+            try:
+                jitted = numba.njit(cache=True, **options)(copy)
+            except RuntimeError:
+                # No folder to cache in: compiled again in every process.
+                jitted = numba.njit(**options)(copy)
+            space[function.__name__] = _compiled[function.__name__] = jitted

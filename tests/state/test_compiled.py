@@ -1,0 +1,175 @@
+"""The compiled fold is the plain fold, over whatever a trace may hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Data, events
+
+from hkvtool.model.event import Event
+from hkvtool.model.events import BY_CODE
+from hkvtool.state.codes import FOLDED
+from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.fold import Fold
+from hkvtool.store import open_trace
+from hkvtool.store.importing import import_traces
+from tests.state.fold_facts import Facts, facts
+from tests.state.hostile import DECLARED, hostile
+from tests.variants.correct import correct_trace, random_options
+
+SEEDS = st.integers(0, 1 << 30)
+
+_FOLDED = {BY_CODE[code].name for code in FOLDED}
+_LISTS = ("blocks", "src", "dst", "peer", "failed", "front", "free_order")
+
+
+def written(folder: Path, lines: Iterable[Data]) -> Path:
+    path = folder / "t.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def imported(folder: Path, lines: Iterable[Data]) -> Path:
+    path = folder / "t.duckdb"
+    import_traces([str(written(folder, lines))], path, force=True)
+    return path
+
+
+def named(lines: Iterable[Event]) -> set[int]:
+    """Every number that stands where block ids do."""
+    found = set(range(-1, 12))
+    for event in lines:
+        for key in _LISTS:
+            value = event.get(key)
+            if isinstance(value, list):
+                found.update(b for b in value if isinstance(b, int) and not isinstance(b, bool))
+    return found
+
+
+class Plain:
+    """The plain fold at one position after the other."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.blocks = named(events)
+        self.fold, self.refused = Fold(), 0
+        self._events = iter([*events, None])
+        self._next = next(self._events)
+
+    def until(self, pos: int) -> Facts:
+        while self._next is not None and self._next.pos <= pos:
+            event = self._next
+            problem = self.fold.apply(event)
+            self.refused += bool(problem and not event.problem and event.ev in _FOLDED)
+            self._next = next(self._events)
+        return facts(self.fold, self.blocks)
+
+
+def difference(path: Path, stops: Iterable[int]) -> str | None:
+    """Where the compiled fold parts from the plain one, at any of `stops` or at the end."""
+    with open_trace(path) as trace:
+        plain, fold = Plain(list(trace.events())), CompiledFold(trace)
+        if not fold.fits:
+            return None
+        since = 0
+        for stop in sorted({*stops, trace.meta["last_pos"]}):
+            fold.advance(since=since, until=stop)
+            one, other = facts(fold, plain.blocks), plain.until(stop)
+            if one != other:
+                keys = [k for k in other if one.get(k) != other[k]]
+                return f"after {stop}: " + "; ".join(
+                    f"{k}: compiled {one.get(k)} plain {other[k]}" for k in keys
+                )
+            since = stop + 1
+        if fold.refused != plain.refused:
+            return f"refused: compiled {fold.refused} plain {plain.refused}"
+    return None
+
+
+def fewest(lines: list[Data], fails: Callable[[list[Data]], object]) -> list[Data]:
+    """The lines without those that the failure does not need."""
+    for size in (16, 4, 1):
+        at = 0
+        while at < len(lines):
+            fewer = lines[:at] + lines[at + size :]
+            if fewer and fails(fewer):
+                lines = fewer
+            else:
+                at += size
+    return lines
+
+
+def alike(lines: list[Data], stops: list[int], put: Callable[[Iterable[Data]], Path]) -> None:
+    def parts(some: list[Data]) -> str | None:
+        return difference(put(some), stops)
+
+    if lines and parts(lines):
+        small = fewest(lines, parts)
+        pytest.fail("\n".join([str(parts(small)), *map(json.dumps, small)]))
+
+
+@pytest.fixture(scope="module")
+def jsonl(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[Data]], Path]:
+    folder = tmp_path_factory.mktemp("jsonl")
+    return lambda lines: written(folder, lines)
+
+
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[Data]], Path]:
+    folder = tmp_path_factory.mktemp("duckdb")
+    return lambda lines: imported(folder, lines)
+
+
+def stops_of(seed: int, length: int) -> list[int]:
+    return [Random(seed).randrange(length + 1) for _ in range(3)]
+
+
+@given(SEEDS)
+def test_a_hostile_stream(jsonl, seed: int) -> None:
+    lines = hostile(seed)
+    alike(lines, stops_of(seed, len(lines)), jsonl)
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000)
+@given(SEEDS)
+def test_many_hostile_streams(jsonl, seed: int) -> None:
+    lines = hostile(seed, 200)
+    alike(lines, stops_of(seed, len(lines)), jsonl)
+
+
+@settings(max_examples=5)
+@given(SEEDS)
+def test_a_hostile_stream_from_duckdb(duckdb, seed: int) -> None:
+    lines = hostile(seed, 200)
+    alike(lines, stops_of(seed, len(lines)), duckdb)
+
+
+@settings(max_examples=40)
+@given(st.lists(events(), max_size=20))
+def test_events_as_the_format_allows_them(jsonl, lines: list[Data]) -> None:
+    alike([*DECLARED, *lines], [], jsonl)
+
+
+def valid(seed: int) -> list[Data]:
+    return correct_trace(seed, random_options(Random(seed)))
+
+
+@settings(max_examples=12)
+@given(SEEDS)
+def test_what_a_correct_engine_records(jsonl, seed: int) -> None:
+    lines = valid(seed)
+    alike(lines, stops_of(seed, len(lines)), jsonl)
+
+
+@pytest.mark.soak
+@settings(max_examples=1000)
+@given(SEEDS)
+def test_what_many_correct_engines_record(jsonl, seed: int) -> None:
+    lines = valid(seed)
+    alike(lines, stops_of(seed, len(lines)), jsonl)
