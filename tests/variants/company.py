@@ -40,6 +40,38 @@ def double(case: Case, rng: Random) -> Case:
     return case.both(lambda arm: _beside(arm, segments, whole, Random(seed)))
 
 
+def late(case: Case, rng: Random) -> Case:
+    """The recording begins in the middle of the copy: nobody knows what it did before."""
+    if case.id in EXCLUDED or case.id[0] in EXCLUDED or case.id == "S21":
+        return case  # whether every request has ended is not known where some are not known
+    twin = _twin(case, rng)
+    if twin is None:
+        return case
+    cuts = [n for n in sorted({n for c in cuts_of(twin).values() for n in c}) if _closed(twin[:n])]
+    rest = twin[rng.choice(cuts) :]
+
+    def behind(arm: list[Event]) -> list[Event]:
+        spot = min(n for found in cuts_of(arm).values() for n in found)
+        return [*arm[:spot], *rest, *arm[spot:]]
+
+    return case.both(behind)
+
+
+def _closed(events: list[Event]) -> bool:
+    """Whether no transfer, lease or edge is under way behind these events."""
+    under_way: set[Any] = set()
+    for e in events:
+        if e["ev"] in ("store_begin", "load_begin"):
+            under_way.add(e["handle"])
+        elif e["ev"] in ("store_end", "load_end"):
+            under_way.discard(e["handle"])
+        elif e["ev"] == "signal":
+            under_way.add(("edge", e["event"]))
+        elif e["ev"] == "wait":
+            under_way.discard(("edge", e["event"]))
+    return not under_way
+
+
 def _beside(arm: list[Event], segments: list[list[Event]], whole: bool, rng: Random) -> list[Event]:
     spots = [n for cuts in cuts_of(arm).values() for n in cuts]
     if whole:
@@ -51,14 +83,15 @@ def _twin(case: Case, rng: Random) -> list[Event] | None:
     """The good arm without its declarations, everything in it called otherwise."""
     events = [e for e in case.good if e["ev"] not in DECLARES or e["ev"] == "capture"]
     compute = {lane_of(e) for e in events if e["ev"] in ("write", "use", "seal") and "step" in e}
+    suffix = f"~{rng.getrandbits(24):x}"
     names: dict[str, dict[Any, Any]] = {}
     for kind in _KINDS:
         mine = [*names_of(case.bad, kind), *names_of(case.good, kind)]
-        names[kind] = {name: f"{name}~" for name in mine}
+        names[kind] = {name: f"{name}{suffix}" for name in mine}
     # Only the device is shared: a lane of transfers of its own adds no order to the other's.
     shared = compute | {"sched", "device"}
     lanes = {lane_of(e) for e in events} - shared
-    names["actor"] = {lane: f"{lane}~" for lane in lanes}
+    names["actor"] = {lane: f"{lane}{suffix}" for lane in lanes}
     names["owner"].update(names["req"])
 
     places = Places(*case.arms)

@@ -161,7 +161,9 @@ def index_of_old_version(events: list[Event], rng: Random) -> list[Event] | None
 
 @_mutation("302", family="c4")
 def tail_write_lost(events: list[Event], rng: Random) -> list[Event] | None:
-    n = _pick(rng, (n for n in _where(events, "write", group="c4tail")))
+    tails = _where(events, "write", group="c4tail")
+    # A unit at least, so that an entry is sealed from it.
+    n = _pick(rng, (n for n in tails if events[n]["tokens"][1] - events[n]["tokens"][0] >= 8))
     return None if n is None else _without(events, n)
 
 

@@ -79,7 +79,7 @@ class Options:
             or (self.late_device and not self.async_steps)
             or (self.same_step and (not self.early_publish or "recurrent" in self.family))
             or ((self.cow or self.promote) and self.family != "full")
-            or (self.cow and self.tier)
+            or (self.cow and (self.tier or self.rotate or self.attach == "state"))
             or ((self.pins or self.load_failures or self.layerwise or self.lease or self.limits)
                 and not self.tier)
             or (self.lease and (self.tier != "remote" or not self.streams))

@@ -44,17 +44,16 @@ def test_each_transform_alone_is_wellformed_and_keeps_the_focus(name: str) -> No
     line = case.focus["line"]
     kind = None if line is None else case.bad[line - 1]["ev"]
     for transform in TRANSFORMS:
-        for seed in range(2):
-            made = variant(case, seed, [transform])
-            assert not _malformed(made), transform
-            assert made.bad != made.good, transform
-            if line is not None:
-                assert made.bad[made.focus["line"] - 1]["ev"] == kind, transform
+        made = variant(case, 0, [transform])
+        assert not _malformed(made), transform
+        assert made.bad != made.good, transform
+        if line is not None:
+            assert made.bad[made.focus["line"] - 1]["ev"] == kind, transform
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_transforms_together_are_wellformed(name: str) -> None:
-    for seed in range(6):
+    for seed in range(3):
         made = variant(ALL[name], seed)
         assert not _malformed(made), made.info["transforms"]
         assert made.bad != made.good

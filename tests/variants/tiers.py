@@ -289,7 +289,6 @@ class Tier:
             taken = table.pool.take(len(run), table.names, req=row.name, tokens=tokens)
             mine.update(zip(run, taken, strict=True))
         job.loaded[table.name] = mine
-        table.pool.kind.update(dict.fromkeys(mine.values(), table.name))
         if not mine:
             return
         for group in table.names:
@@ -320,6 +319,10 @@ class Tier:
         routes = {x.name: "load" if job.loaded[x.name] else "reuse" for x in engine.tables}
         brought = {x.name: self._all(job, x) for x in engine.tables}
         engine.emit_resume(job.row, job.at, routes, brought)
+
+    def _overwritten(self, job: Loading, table: Table) -> None:
+        """Whatever form the blocks had before, the load has filled them."""
+        table.pool.kind.update(dict.fromkeys(job.loaded[table.name].values(), table.name))
 
     def _all(self, job: Loading, table: Table) -> dict[int, int]:
         both = {**job.found[table.name], **job.loaded[table.name]}
@@ -362,6 +365,7 @@ class Tier:
             return
         self._publish(engine, job)
         for table in engine.tables:
+            self._overwritten(job, table)
             table.adopt(row, job.at, self._all(job, table))
         if not job.resumed:
             self._resume(engine, job)
@@ -372,6 +376,7 @@ class Tier:
     def _begin_layers(self, engine: Engine, job: Loading, layers: int) -> None:
         job.layers = layers
         for table in engine.tables:
+            self._overwritten(job, table)
             table.adopt(job.row, job.at, self._all(job, table))
             loaded = list(job.loaded[table.name].values())
             table.pool.touch(loaded, group=table.lead, owner="connector")

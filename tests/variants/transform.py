@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from .case import Case, finished
-from .company import double
+from .company import double, late
 from .extra_groups import add_private_state, declare_idle_group, mirror_group
 from .grow import grow_chains
 from .ids import permute_ids
@@ -16,6 +16,7 @@ from .lanes import default_lane, name_scheduler, split_by_step
 from .load import surround
 from .names import rename_all
 from .order import shuffle_frees, swap_neighbours
+from .pools import merge_pools, split_pool
 from .surface import add_clock, add_counters, add_unknown_keys, renumber_steps, shuffle_keys
 from .tokens import scale_tokens
 from .wording import cut_lists, drop_optional, name_pool_or_group, spell_out
@@ -23,12 +24,15 @@ from .wording import cut_lists, drop_optional, name_pool_or_group, spell_out
 Transform = Callable[[Case, Random], Case]
 
 TRANSFORMS: dict[str, Transform] = {
+    "split": split_pool,
+    "merge": merge_pools,
     "grow": grow_chains,
     "scale": scale_tokens,
     "mirror": mirror_group,
     "private": add_private_state,
     "idle": declare_idle_group,
     "double": double,
+    "late": late,
     "load": surround,
     "remember": remember,
     "edges": add_edges,
