@@ -58,15 +58,14 @@ def _history_faults(
             # Too few blocks, and what they hold says that they are the first ones.
             gap, first = (len(slots) * unit, end), 0
         faults.append(absent(group, gap))
-    for i in range(wanted):
-        place = i - first // unit
+    for i, slot in enumerate(slots, first // unit):
         span = (i * unit, min((i + 1) * unit, end))
-        if not 0 <= place < len(slots):
+        if not 0 <= i < wanted:
             continue
-        if slots[place] < 0:
+        if slot < 0:
             faults.append(absent(group, span))
             continue
-        fault = block_fault(fold, group, slots[place], span, reader)
+        fault = block_fault(fold, group, slot, span, reader)
         if fault:
             faults.append(fault)
     return faults

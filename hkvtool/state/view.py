@@ -31,19 +31,19 @@ def block_state(fold: Fold, group: Group, block: int) -> CacheBlockState | None:
     return CacheBlockState(
         block_id=block,
         form=Form.ON_DISK if recovering or group.pool.tier else Form(group.form),
-        version=st.ver[c] if current else 0,
+        version=int(st.ver[c]) if current else 0,
         recoverable=why is None and current,
-        last_touch=st.touch[slot],
+        last_touch=int(st.touch[slot]),
         pool=group.pool.name,
         group=group.name,
-        generation=st.gen[slot],
-        ref_count=st.refs[slot],
+        generation=int(st.gen[slot]),
+        ref_count=int(st.refs[slot]),
         tokens=_tokens(fold, group, slot, c),
-        written=st.hi[c] - st.lo[c] + st.hi2[c] - st.lo2[c] if current else 0,
+        written=int(st.hi[c] - st.lo[c] + st.hi2[c] - st.lo2[c]) if current else 0,
         published=None if entry is None else str(fold.names.name("hash", st.e_hash[entry])),
         residency=residency,
         owner=None if owner < 0 else str(fold.names.name("req", owner)),
-        pins=st.pins[slot],
+        pins=int(st.pins[slot]),
         why_not=why,
         uncertain=not known(fold, slot),
     )
@@ -53,6 +53,6 @@ def _tokens(fold: Fold, group: Group, slot: int, c: int) -> tuple[int, int] | No
     """What the block holds, or else what it was allocated for."""
     st = fold.st
     if filled(fold, slot, c) and st.hi[c] > st.lo[c]:
-        return (st.lo[c], st.hi[c])
-    start = st.start[slot]
+        return (int(st.lo[c]), int(st.hi[c]))
+    start = int(st.start[slot])
     return None if start == MISSING else (start, start + group.block_tokens)
