@@ -83,8 +83,8 @@ def test_sequential_counts_the_last_half(hkvtool: Any, workload: Path) -> None:
 
 
 def test_a_fault_is_put_in_and_named(hkvtool: Any, workload: Path) -> None:
-    said = account(hkvtool, "--workload", str(workload), "--fault", "fractured-prefix")
-    assert said["fault"].startswith("HKV102 before event ")
+    said = account(hkvtool, "--workload", str(workload), "--fault", "window-missing")
+    assert said["fault"].startswith("HKV303 before event ")
     assert said["wrong_reads"] > 0
 
 
