@@ -36,7 +36,7 @@ _TABLE = (
     Command("attach", "Get a trace", "Start recording in a process that loaded us idle."),
     Command("listen", "Get a trace", "Record the KV events that an engine publishes."),
     Command("run", "Get a trace", "Drive the reference engine with a workload and record it."),
-    Command("ingest", "Get a trace", "Turn the segments of a recording into a trace."),
+    Command("ingest", "Get a trace", "Turn a recording into a trace."),
     Command("import", "Get a trace", "Read hkv/1 JSON lines, or another tool's format."),
     Command("export", "Get a trace", "Write a trace out in another format."),
     Command("check", "Ask it", "Run every rule that the evidence supports."),

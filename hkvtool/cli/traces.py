@@ -24,7 +24,7 @@ TraceArgument = Annotated[
     str,
     typer.Argument(
         metavar="TRACE",
-        help="A .duckdb trace, a .jsonl file (gzipped or not), or `-` for JSON lines on stdin.",
+        help="A .duckdb trace, a .jsonl file (gzipped or not), an .hkv recording, or `-` for stdin.",
         show_default=False,
     ),
 ]

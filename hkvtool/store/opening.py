@@ -96,6 +96,8 @@ def _no_file(path: str, mode: int) -> TraceError:
         return TraceError(f"{path} is no regular file")
     if is_recording(path):
         return TraceError(f"{path} is a recording", hint=f"`hkvtool ingest {path}` makes a trace")
+    if path.rstrip("/").endswith(".hkv"):
+        return TraceError(f"{path} holds no recording", hint="nothing was ever recorded there")
     return TraceError(f"{path} is a folder", hint="name a file in it")
 
 

@@ -70,9 +70,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no regular file"):
         open_trace("/dev/null")
     (tmp_path / "x.hkv").mkdir()
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(TraceError, match="holds no recording"):
         open_trace(tmp_path / "x.hkv")
-    assert "hkvtool ingest" in caught.value.hint
 
 
 def test_a_file_of_the_same_name_is_offered(tmp_path: Path) -> None:
