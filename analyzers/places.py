@@ -49,14 +49,16 @@ class Place:
     __slots__ = ("lanes",)
 
     def __init__(self) -> None:
-        self.lanes: dict[int, dict[tuple[object, ...], Touch]] = {}
+        self.lanes: dict[tuple[int, bool], dict[tuple[object, ...], Touch]] = {}
+        """By lane, and by whether they write: reads never race with reads."""
 
     def unordered(self, touch: Touch, order: Order) -> list[Touch]:
         """What is not ordered before an access, the latest first."""
         found: list[Touch] = []
-        own = touch.stamp.lane if touch.access.span is Span.LANE else None
-        for lane, kept in self.lanes.items():
-            if lane == own:
+        access = touch.access
+        own = touch.stamp.lane if access.span is Span.LANE else None
+        for (lane, writes), kept in self.lanes.items():
+            if lane == own or not (writes or access.write):
                 continue
             for earlier in reversed(kept.values()):
                 if not order.before(earlier.stamp, touch.stamp):
@@ -71,20 +73,20 @@ class Place:
         """Remember an access; a write makes moot what it surely comes after and overwrites."""
         access, slots = touch.access, touch.slots
         lane = TRANSFERS
-        like: tuple[object, ...] = (touch.event.pos, access.write)
+        like: tuple[object, ...] = (touch.event.pos,)
         if access.span is Span.LANE:
             lane = touch.stamp.lane
-            like = (access.write, touch.gen, touch.slot, touch.event.data.get("req"),
+            like = (touch.gen, touch.slot, touch.event.data.get("req"),
                     access.group, access.part, slots)  # fmt: skip
-        kept = self.lanes.get(lane)
+        kept = self.lanes.get((lane, access.write))
         if kept is None:
-            kept = self.lanes[lane] = {}
+            kept = self.lanes[lane, access.write] = {}
         if access.write and slots is None:
             for others in self.lanes.values():
                 _drop(others, lambda t: t.overlaps(touch) and order.before(t.stamp, touch.stamp))
         elif access.write and access.group and slots == (0, access.group.block_tokens):
             if lane != TRANSFERS:
-                _drop(kept, lambda t: t.access.write and _within(t.access, access))
+                _drop(kept, lambda t: _within(t.access, access))
         kept.pop(like, None)
         kept[like] = touch
         if len(kept) > KEPT:
