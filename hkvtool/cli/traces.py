@@ -24,7 +24,7 @@ TraceArgument = Annotated[
     str,
     typer.Argument(
         metavar="TRACE",
-        help="A .duckdb trace, a .jsonl file (gzipped or not), an .hkv recording, or `-` for stdin.",
+        help="A .duckdb trace, a .jsonl file (gzipped or not), an .hkv recording, or `-` (stdin).",
         show_default=False,
     ),
 ]

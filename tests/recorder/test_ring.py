@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import random
 import stat
@@ -25,7 +26,6 @@ from hkvtool.model.ring_format import (
     Word,
 )
 from hkvtool.model.ring_reader import RingCount, RingDrain, RingReader
-from hkvtool.recorder import ring as ring_module
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.ring import Ring
 
@@ -254,11 +254,18 @@ def test_file_is_allocated_before_it_is_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    allocate, map_ = os.posix_fallocate, ring_module.mmap.mmap
-    monkeypatch.setattr(
-        os, "posix_fallocate", lambda *a: (order.append("allocate"), allocate(*a))[1]
-    )
-    monkeypatch.setattr(ring_module.mmap, "mmap", lambda *a: (order.append("map"), map_(*a))[1])
+    allocate, map_ = os.posix_fallocate, mmap.mmap
+
+    def allocates(fd: int, offset: int, size: int) -> None:
+        order.append("allocate")
+        allocate(fd, offset, size)
+
+    def maps(fd: int, size: int) -> mmap.mmap:
+        order.append("map")
+        return map_(fd, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocates)
+    monkeypatch.setattr(mmap, "mmap", maps)
     make(tmp_path)
     assert order == ["allocate", "map"]
 
