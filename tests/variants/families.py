@@ -8,9 +8,10 @@ from typing import Any
 
 from .options import Options
 from .paging import Pool
-from .tables import Cyclic, Group, Replayed, Ring, State, Table, Window
+from .tables import Group, State, Table
 from .tape import Event, Tape, make
 from .tiers import Tier
+from .windows import Cyclic, Replayed, Ring, Window
 
 WINDOW = 24
 CHUNK = 32

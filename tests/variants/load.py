@@ -13,8 +13,9 @@ from .ids import Regions
 from .options import Options
 from .paging import Pool
 from .requests import Request
-from .tables import Group, Ring, State, Table, Window
+from .tables import Group, State, Table
 from .tape import Tape
+from .windows import Ring, Window
 
 BEFORE_ONLY = {
     "C": "work between its steps would count as progress, and a full pool has no room for more",

@@ -111,3 +111,33 @@ def shuffle_frees(case: Case, rng: Random) -> Case:
         return {**e, "blocks": rng.sample(e["blocks"], len(e["blocks"]))}
 
     return case.each(shuffled)
+
+
+_PASSABLE = _BOOKS | {"resume", "slide", "preempt", "refuse", "abort", "dispatch", "pin", "unpin"}
+
+
+def delay_accesses(case: Case, rng: Random) -> Case:
+    """Let the device's lines come later, behind what the host did while the step was in flight.
+
+    Between its dispatch and its retire nothing orders an access and the host's book-keeping.
+    """
+    if case.id[0] in FIXED or case.has("launch", "capture"):
+        return case
+    rate = rng.choice((0.5, 1.0))
+
+    def delayed(arm: list[Event]) -> list[Event]:
+        out = list(arm)
+        for n in range(len(out) - 2, -1, -1):
+            if out[n]["ev"] not in _ACCESSES or "step" not in out[n] or rng.random() > rate:
+                continue
+            m = n
+            while m + 1 < len(out) and _passes(out[m], out[m + 1]):
+                out[m], out[m + 1] = out[m + 1], out[m]
+                m += 1
+        return out
+
+    return case.both(delayed)
+
+
+def _passes(access: Event, e: Event) -> bool:
+    return e["ev"] in _PASSABLE and lane_of(e) == "sched" and e.get("step") != access["step"]

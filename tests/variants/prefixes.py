@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import lcm
 
 from .requests import Request
-from .tables import State, Table, Window
+from .tables import State, Table
 from .tiers import Tier
+from .windows import Window
 
 
 class Prefixes:

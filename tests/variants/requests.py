@@ -10,7 +10,7 @@ from .tables import Holding
 from .tape import Event
 
 if TYPE_CHECKING:
-    from .tiers import Loading
+    from .jobs import Loading
 
 
 @dataclass

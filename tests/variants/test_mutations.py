@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from . import faults_around, faults_blocks, faults_transfers  # noqa: F401  they fill MUTATIONS
 from .correct import Options, correct_trace
-from .mutations import MUTATIONS
+from .mutation import MUTATIONS
 from .verdict import loud, report_on
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from .jobs import Job, Loading, Part, Storing
 from .options import Options
 from .paging import Pool
 from .requests import Request, Step
@@ -14,54 +14,9 @@ from .tables import State, Table
 from .tape import Event, Tape, make
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .admission import Admission
 
 BLOCK_BYTES = 4096
-
-
-@dataclass
-class Part:
-    """One transfer event pair: blocks of one group, or of one layer of it."""
-
-    handle: str
-    group: str
-    blocks: list[int]
-    peers: list[int]
-    layer: int | None = None
-
-
-@dataclass
-class Job:
-    """Transfers that begin and end together, for the blocks of one store or one load."""
-
-    kind: str
-    parts: list[Part]
-    row: Request
-    after: int
-    """Steps up to this one may still read or write the blocks: begin when they are retired."""
-    due: int
-    begun: bool = False
-
-    @property
-    def blocks(self) -> int:
-        return sum(len(p.blocks) for p in self.parts)
-
-
-@dataclass
-class Storing(Job):
-    table: Table | None = None
-    names: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Loading(Job):
-    at: int = 0
-    found: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Blocks by table and index that were cached on the device."""
-    loaded: dict[str, dict[int, int]] = field(default_factory=dict)
-    resumed: bool = False
-    layers: int = 0
-    step: int | None = None
 
 
 class Tier:
@@ -141,7 +96,7 @@ class Tier:
 
     # Progress
 
-    def progress(self, engine: Engine) -> None:
+    def progress(self, engine: Admission) -> None:
         """Begin what may begin, end what is due."""
         for job in list(self.jobs):
             if isinstance(job, Loading) and job.layers:
@@ -174,7 +129,7 @@ class Tier:
                 actor="master",
             )  # fmt: skip
 
-    def _begin(self, engine: Engine, job: Job) -> None:
+    def _begin(self, engine: Admission, job: Job) -> None:
         job.begun = True
         actor = self._actor(job.kind)
         if self.options.lease and job.kind == "load":
@@ -204,7 +159,7 @@ class Tier:
 
     # Stores
 
-    def store(self, engine: Engine, row: Request) -> None:
+    def store(self, engine: Admission, row: Request) -> None:
         """Send out what `row` has complete and published, and the tier has not."""
         if len([j for j in self.jobs if j.kind == "store"]) >= 3 or self.rng.random() < 0.4:
             return
@@ -247,7 +202,7 @@ class Tier:
 
     # Loads
 
-    def load(self, engine: Engine, row: Request, t: int) -> None:
+    def load(self, engine: Admission, row: Request, t: int) -> None:
         """Bring what `row` needs at `t` and the device lacks."""
         wanted: dict[str, dict[int, str]] = {}
         found: dict[str, dict[int, int]] = {}
@@ -314,7 +269,7 @@ class Tier:
                     name = self.name_of(part.group)
                     self.pool.release(part.peers, group=name, req=job.row.name)
 
-    def _resume(self, engine: Engine, job: Loading) -> None:
+    def _resume(self, engine: Admission, job: Loading) -> None:
         job.resumed = True
         routes = {x.name: "load" if job.loaded[x.name] else "reuse" for x in engine.tables}
         brought = {x.name: self._all(job, x) for x in engine.tables}
@@ -328,7 +283,7 @@ class Tier:
         both = {**job.found[table.name], **job.loaded[table.name]}
         return dict(sorted(both.items()))
 
-    def _publish(self, engine: Engine, job: Loading) -> None:
+    def _publish(self, engine: Admission, job: Loading) -> None:
         for table in engine.tables:
             for run in _runs(sorted(job.loaded[table.name])):
                 table.pool.publish(
@@ -339,7 +294,7 @@ class Tier:
                     req=job.row.name, key=job.row.key,
                 )  # fmt: skip
 
-    def _end_load(self, engine: Engine, job: Loading) -> None:
+    def _end_load(self, engine: Admission, job: Loading) -> None:
         row = job.row
         fails = self.options.load_failures and self.rng.random() < 0.4
         if fails:
@@ -373,7 +328,7 @@ class Tier:
 
     # Layer by layer
 
-    def _begin_layers(self, engine: Engine, job: Loading, layers: int) -> None:
+    def _begin_layers(self, engine: Admission, job: Loading, layers: int) -> None:
         job.layers = layers
         for table in engine.tables:
             self._overwritten(job, table)
@@ -385,7 +340,7 @@ class Tier:
         job.row.loading = job
         job.row.state = "running"
 
-    def layer_lines(self, engine: Engine, row: Request, uses: list[Event]) -> Iterator[Event]:
+    def layer_lines(self, engine: Admission, row: Request, uses: list[Event]) -> Iterator[Event]:
         """The reads of `row` in its first step: those of a layer wait for that layer's load."""
         job = row.loading
         assert job is not None
@@ -403,7 +358,7 @@ class Tier:
             for use in uses:
                 yield {**use, "part": layer}
 
-    def retired(self, engine: Engine, step: Step) -> None:
+    def retired(self, engine: Admission, step: Step) -> None:
         """Layered loads of this step have ended, and the host knows it now."""
         for job in list(self.jobs):
             if isinstance(job, Loading) and job.layers and job.step == step.number:

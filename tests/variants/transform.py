@@ -15,7 +15,7 @@ from .known import add_edges, imply_evidence, remember, restate_evidence, state_
 from .lanes import default_lane, name_scheduler, split_by_step
 from .load import surround
 from .names import rename_all
-from .order import shuffle_frees, swap_neighbours
+from .order import delay_accesses, shuffle_frees, swap_neighbours
 from .pools import merge_pools, split_pool
 from .surface import add_clock, add_counters, add_unknown_keys, renumber_steps, shuffle_keys
 from .tokens import scale_tokens
@@ -38,6 +38,7 @@ TRANSFORMS: dict[str, Transform] = {
     "edges": add_edges,
     "swap": swap_neighbours,
     "frees": shuffle_frees,
+    "delay": delay_accesses,
     "cut": cut_lists,
     "poolwise": name_pool_or_group,
     "restate": restate_evidence,
