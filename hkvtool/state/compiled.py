@@ -41,7 +41,9 @@ class Source(Protocol):
     @property
     def names(self) -> Any: ...
 
-    def batches(self, size: int = ..., since: int | None = ..., until: int | None = ...) -> Any: ...
+    def batches(
+        self, size: int = ..., since: int | None = ..., until: int | None = ..., folded: bool = ...
+    ) -> Any: ...
 
     def events(
         self, since: int | None = ..., until: int | None = ..., req: Any = ..., kinds: Any = ...,
@@ -228,8 +230,12 @@ class CompiledFold(Fold):
             if (since is None or e.pos >= since) and (until is None or e.pos <= until)
         ]  # fmt: skip
         waiting.reverse()
-        for batch in self.source.batches(since=since, until=until):
+        # Where a gap ends is for every event of its lane to say.
+        whole = bool(self.gaps) or any(e.ev == "dropped" for e in waiting)
+        for batch in self.source.batches(since=since, until=until, folded=not whole):
             self._batch(batch, waiting)
+        while waiting:
+            self.apply(waiting.pop())
 
     def _batch(self, batch: Batch, waiting: list[Event]) -> None:
         self._room_for_entries(len(batch.hashes.values))
@@ -243,9 +249,8 @@ class CompiledFold(Fold):
             index = int(np.searchsorted(batch.pos, event.pos))
             self._stretch(batch, at, index, lists)
             self.apply(event)
-            at = index + 1
+            at = index + int(batch.pos[index] == event.pos)
         self._stretch(batch, at, batch.n, lists)
-        self.pos = int(batch.pos[-1])
 
     def _handles(self, batch: Batch) -> Any:
         """Transfers by number; one whose name is written as 1 and as "1" has one number."""

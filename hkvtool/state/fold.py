@@ -58,7 +58,6 @@ class Fold:
         self.names = names or Names()
         self.declared = Declarations()
         self.transfers: dict[str, Transfer] = {}
-        self.pos = 0
         self.block_of: Any = []
         self.gaps: dict[str, Event] = {}
         self._slots: list[dict[int, int]] = []
@@ -145,8 +144,10 @@ class Fold:
         slot = len(self.block_of)
         self.block_of.append(block)
         self._slots[pool.id][block] = slot
-        self.make_room("slot", slot + 1)
-        self.make_room("component", (slot + 1) * self.st.h[a.COMPONENTS])
+        if slot >= len(self.st.slot_pool):
+            room = slot + slot // 8 + 64
+            self.make_room("slot", room)
+            self.make_room("component", room * self.st.h[a.COMPONENTS])
         self.st.slot_pool[slot] = pool.id
         return slot
 
@@ -307,7 +308,6 @@ class Fold:
 
     def apply(self, event: Event) -> Problem | None:
         """Fold one event; says why where it is impossible as written, and then changes nothing."""
-        self.pos = event.pos
         if event.problem is not None:
             return Problem(event.problem)
         if self.gaps and event.ev != "dropped":

@@ -75,5 +75,4 @@ def restored(source: Source, pos: int, chunks: Iterable[Chunk]) -> CompiledFold:
         column = getattr(fold.st, chunk.field)
         values = np.frombuffer(chunk.data, np.int64)
         column[chunk.number * CHUNK : chunk.number * CHUNK + len(values)] = values
-    fold.pos = pos
     return fold

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hkvtool.model.events import BY_CODE
 from hkvtool.model.rows import NO_NAME, Row
 from hkvtool.state.batch import Batch, ListColumn
-from hkvtool.state.codes import CONTROL
+from hkvtool.state.codes import CONTROL, FOLDED
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +30,11 @@ NAMED = tuple(name for name, absent in ABSENT.items() if absent == NO_NAME)
 """Columns of numbers that stand for names."""
 
 IN_BATCH = tuple(name for name in INTS if name in Batch.__dataclass_fields__)
+
+UNFOLDED = ("actor", "part")
+"""Columns that the fold of block states does not look at."""
+
+FOLDED_KINDS = frozenset(BY_CODE[code].name for code in FOLDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,18 @@ class Chunk:
     def list_column(self, name: str) -> Lists:
         return self.lists.get(name) or Lists.none(self.n)
 
-    def batch(self) -> Batch:
-        """The chunk as the compiled fold takes it; arrays are read-only, as from DuckDB."""
-        ints: dict[str, Any] = {name: frozen(self.column(name)) for name in IN_BATCH}
+    def batch(self, folded: bool = False) -> Batch:
+        """The chunk as `Trace.batches` gives it; arrays are read-only, as from DuckDB."""
+        ints: dict[str, Any] = {
+            name: nobody(self.n) if folded and name in UNFOLDED else frozen(self.column(name))
+            for name in IN_BATCH
+        }
         lists: dict[str, Any] = {}
         for name in LISTS:
             column = self.list_column(name)
             lists[name] = ListColumn(frozen(column.offsets), frozen(column.values))
-        return Batch(n=self.n, rest=self._control_rest(), **ints, **lists)
+        rest = {} if folded else self._control_rest()
+        return Batch(n=self.n, rest=rest, **ints, **lists)
 
     def _control_rest(self) -> dict[int, str]:
         if self.rest is None:
@@ -123,6 +133,11 @@ class Chunk:
 
 
 _CONTROL = np.array(sorted(CONTROL), np.int64)
+
+
+def nobody(n: int) -> Ints:
+    """A column of absent names, which takes no memory."""
+    return np.broadcast_to(np.int64(NO_NAME), n)
 
 
 def frozen(values: Ints) -> Ints:

@@ -8,7 +8,7 @@ joins: they are not used where a result can be long, and end in ORDER BY where i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from hkvtool.model.events import EVENTS
 from hkvtool.store.filters import Filter
@@ -23,9 +23,9 @@ def _is(*kinds: str) -> str:
     return ev_among(EVENTS[kind].code for kind in kinds)
 
 
-def span(since: int | None, until: int | None) -> str:
-    """A WHERE clause for a stretch of positions."""
-    return _clause(_from(since) + _until(until))
+def span(since: int | None, until: int | None, codes: Collection[int] = ()) -> str:
+    """A WHERE clause for a stretch of positions, and kinds of events where some are named."""
+    return _clause(_from(since) + _until(until) + ([ev_among(codes)] if codes else []))
 
 
 def where(wanted: Filter) -> str:

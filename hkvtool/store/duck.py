@@ -13,8 +13,8 @@ from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.rows import Row, decode
 from hkvtool.state.batch import Batch, ListColumn
-from hkvtool.state.codes import CONTROL
-from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS, frozen
+from hkvtool.state.codes import CONTROL, FOLDED
+from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS, UNFOLDED, frozen, nobody
 from hkvtool.store.conditions import ev_among, span, where
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
 from hkvtool.store.filters import Filter
@@ -66,13 +66,23 @@ class DuckTrace(Trace):
         return wanted.keep(self._decoded(f"SELECT {_ROW} FROM events {where(wanted)}"))
 
     def batches(
-        self, size: int = CHUNK_ROWS, since: int | None = None, until: int | None = None
+        self,
+        size: int = CHUNK_ROWS,
+        since: int | None = None,
+        until: int | None = None,
+        folded: bool = False,
     ) -> Iterator[Batch]:
-        query = f"SELECT {_COLUMNS} FROM events {span(since, until)}"
+        columns = _FOLDED_COLUMNS if folded else _COLUMNS
+        query = f"SELECT {columns} FROM events {span(since, until, FOLDED if folded else ())}"
         for chunk in self._stream(query, size):
-            ints = {name: chunk.column(name).to_numpy() for name in IN_BATCH}
+            there = set(chunk.schema.names)
+            ints = {
+                name: chunk.column(name).to_numpy() if name in there else nobody(chunk.num_rows)
+                for name in IN_BATCH
+            }
             lists = {name: _list_column(chunk.column(name)) for name in LISTS}
-            yield Batch(n=chunk.num_rows, rest=_texts(chunk.column("rest")), **ints, **lists)
+            rest = {} if folded else _texts(chunk.column("rest"))
+            yield Batch(n=chunk.num_rows, rest=rest, **ints, **lists)
 
     @classmethod
     def unfinished(cls, path: str, con: Connection, facts: dict[str, Any]) -> DuckTrace:
@@ -225,6 +235,9 @@ _ROW = ", ".join(
     [_filled(name) for name in INTS] + [f'"{n}"' for n in Row._fields if n not in INTS]
 )
 _STORED = ", ".join(f'"{name}"' for name in Row._fields)
+_FOLDED_COLUMNS = ", ".join(
+    [_filled(name) for name in IN_BATCH if name not in UNFOLDED] + [f'"{name}"' for name in LISTS]
+)
 _COLUMNS = ", ".join(
     [_filled(name) for name in IN_BATCH]
     + [f'"{name}"' for name in LISTS]

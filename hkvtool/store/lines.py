@@ -17,7 +17,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.model.rows import Names, Row, encode
 from hkvtool.state.batch import Batch
-from hkvtool.store.columns import Chunk
+from hkvtool.store.columns import FOLDED_KINDS, Chunk
 from hkvtool.store.filters import Filter
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CHUNK_ROWS, Trace
@@ -142,11 +142,16 @@ class JsonlTrace(Trace):
         return Filter(since, until, req, kinds, block).keep(self._all())
 
     def batches(
-        self, size: int = CHUNK_ROWS, since: int | None = None, until: int | None = None
+        self,
+        size: int = CHUNK_ROWS,
+        since: int | None = None,
+        until: int | None = None,
+        folded: bool = False,
     ) -> Iterator[Batch]:
-        rows = (encode(event, self._names) for event in self.events(since, until))
+        events = self.events(since, until, kinds=FOLDED_KINDS if folded else None)
+        rows = (encode(e, self._names) for e in events if not (folded and e.problem))
         for chunk in in_chunks(rows, size):
-            yield chunk.batch()
+            yield chunk.batch(folded)
 
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
         for chunk in in_chunks((encode(event, self._names) for event in self._all()), size):

@@ -66,9 +66,17 @@ class Trace(ABC):
 
     @abstractmethod
     def batches(
-        self, size: int = CHUNK_ROWS, since: int | None = None, until: int | None = None
+        self,
+        size: int = CHUNK_ROWS,
+        since: int | None = None,
+        until: int | None = None,
+        folded: bool = False,
     ) -> Iterator[Batch]:
-        """The events as columns, about `size` rows at a time. The arrays are read-only."""
+        """The events as columns, about `size` rows at a time. The arrays are read-only.
+
+        With `folded` there is just what the fold of block states takes: the events of
+        `hkvtool.state.codes.FOLDED`, without `actor`, `part` and `rest`.
+        """
 
     @abstractmethod
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:

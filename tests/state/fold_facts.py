@@ -24,7 +24,6 @@ def facts(fold: Fold, blocks: Iterable[int]) -> Facts:
     """The state of `blocks` in every pool, and of all that is not a block."""
     wanted = sorted(set(blocks))
     found: Facts = {
-        "pos": fold.pos,
         "gaps": sorted(fold.gaps),
         "header": [int(fold.st.h[i]) for i in _HEADER],
         "steps": [int(x) for x in fold.st.steps],

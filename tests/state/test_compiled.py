@@ -173,3 +173,14 @@ def test_what_a_correct_engine_records(jsonl, seed: int) -> None:
 def test_what_many_correct_engines_record(jsonl, seed: int) -> None:
     lines = valid(seed)
     alike(lines, stops_of(seed, len(lines)), jsonl)
+
+
+def test_folded_batches_are_the_events_that_change_blocks(jsonl, duckdb) -> None:
+    lines = [line for seed in range(20) for line in hostile(seed, 120)]
+    for put in (jsonl, duckdb):
+        with open_trace(put(lines)) as trace:
+            wanted = [e.pos for e in trace.events() if e.ev in _FOLDED and not e.problem]
+            found = [int(p) for batch in trace.batches(50, folded=True) for p in batch.pos]
+            part = [int(p) for b in trace.batches(since=30, until=90, folded=True) for p in b.pos]
+        assert found == wanted
+        assert part == [p for p in wanted if 30 <= p <= 90]
