@@ -39,6 +39,9 @@ RING_BYTES = 16 << 20
 _REASONS, _LONGEST_REASON = 8, 100
 """What is told apart of events that were dropped; it has room in the smallest ring."""
 
+_NO_READER = 1 << 64
+"""Stands for how far the reader has come where nobody waits for one."""
+
 _EVENT = Kind.EVENT << 24
 _GAP = Kind.GAP << 24
 _HEAD, _TAIL = int(Word.HEAD), int(Word.TAIL)
@@ -66,7 +69,8 @@ class Ring:
         self._capacity = header.capacity
         self._policy = header.policy
         self._largest = min(MAX_PAYLOAD, header.capacity // 2 - RECORD_BYTES)
-        self._head = self._at = self._tail = 0
+        self._head = self._at = 0
+        self._tail = _NO_READER if header.policy == Policy.OVERWRITE else 0
         self._seq = header.first_seq
         self._busy = self._off = self._failed = self._owing = False
         self._lost: dict[tuple[str | None, str], int] = {}
@@ -195,9 +199,8 @@ class Ring:
 
     def _room(self, head: int) -> bool:
         """True where the ring may be written up to `head`; asks how far its reader has come."""
-        if self._policy == Policy.OVERWRITE:
-            return True
-        self._tail = self._words[_TAIL]
+        if self._tail != _NO_READER:
+            self._tail = self._words[_TAIL]
         return head - self._tail <= self._capacity
 
     def _make_way(self, data: Mapping[str, Any], length: int, size: int) -> bool:

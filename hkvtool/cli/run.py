@@ -75,9 +75,7 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="Of aborts and rejected drafts.")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", help="Where to: .duckdb, .hkv or .jsonl; else nowhere."
-        ),
+        typer.Option("-o", "--output", help="Where to: .duckdb, .hkv or .jsonl; else nowhere."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print the account.")] = (

@@ -6,8 +6,8 @@ never go back; where a byte lies is the position modulo the capacity. A record s
 of eight and never straddles the end: `PAD` fills what is left there.
 
 A record counts once `HEAD` is past it, which is stored last. The checksum is for what the order of
-stores does not cover: a machine that lost power, a disk that lies, a reader that was overtaken. It starts from the record's position, so that what lies about from an earlier round is
-no record any more.
+stores does not cover: a machine that lost power, a disk that lies, a reader that was overtaken. It
+starts from the record's position, so that what lies about from an earlier round is no record.
 """
 
 from __future__ import annotations
