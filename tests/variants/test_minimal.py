@@ -169,7 +169,6 @@ def test_a_loss_makes_what_follows_uncertain(told: bool) -> None:
     assert [f.code for f in found] == ["HKV903"]
 
 
-@pytest.mark.xfail(strict=True, reason="a hash that a state repeats is counted again")
 def test_a_state_on_the_way_says_what_holds_and_adds_nothing() -> None:
     """`state`: what held when recording went on (rotation, snapshot)."""
     events = [
