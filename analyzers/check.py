@@ -33,6 +33,7 @@ from hkvtool.analyzers.transfers import Transfers
 from hkvtool.analyzers.uses import Uses
 from hkvtool.analyzers.whole_block import WholeBlock
 from hkvtool.analyzers.wire import Wire
+from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence, evidence_of
 from hkvtool.model.findings import Report
@@ -60,7 +61,8 @@ def check(events: Iterable[Event], evidence: Evidence | None = None) -> Report:
     """
     if evidence is None:
         evidence, events = _evidence(iter(events))
-    return _Check(evidence).run(events)
+    with uncollected():
+        return _Check(evidence).run(events)
 
 
 def _evidence(events: Iterator[Event]) -> tuple[Evidence, Iterable[Event]]:

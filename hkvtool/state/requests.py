@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,12 +54,16 @@ class Request:
         now = self.table(number)
         return [s for s in gone if s not in now] + now
 
-    def leave(self, slot: int, pos: int) -> None:
-        """A block drops out of every table that lists it."""
+    def leave(self, slots: Iterable[int], pos: int) -> None:
+        """Blocks drop out of every table that lists them."""
+        leaving = set(slots)
         for number, table in self.tables.items():
-            if slot in table:
-                table.remove(slot)
-                self.left.setdefault(number, {})[slot] = pos
+            gone = [slot for slot in table if slot in leaving]
+            if gone:
+                table[:] = [slot for slot in table if slot not in leaving]
+                left = self.left.setdefault(number, {})
+                for slot in gone:
+                    left[slot] = pos
 
 
 _LIFE = frozenset({"admit", "lookup", "resume", "dispatch", "refuse"})
@@ -161,6 +166,7 @@ class Requests:
                     table.append(slot)
 
     def _release(self, request: Request, event: Event) -> None:
+        last: list[int] = []
         for slot in self._slots(event):
             left = request.held.get(slot, 0) - 1
             if left > 0:
@@ -170,8 +176,8 @@ class Requests:
             request.held.pop(slot, None)
             request.released[slot] = event.pos
             self.holders.get(slot, {}).pop(request.name, None)
-            request.leave(slot, event.pos)
+            last.append(slot)
+        request.leave(last, event.pos)
 
     def _drop(self, request: Request, event: Event) -> None:
-        for slot in self._slots(event):
-            request.leave(slot, event.pos)
+        request.leave(self._slots(event), event.pos)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import os
 import shutil
@@ -75,19 +74,6 @@ class _Counted:
 
     def readline(self, size: int = -1) -> bytes:
         return self._told(self._raw.readline(size))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile. Rows make no cycles, and looking for some among the many
-    that are alive takes two fifths of the time of an import."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def in_chunks(rows: Iterable[Row], size: int = CHUNK_ROWS) -> Iterator[Chunk]:

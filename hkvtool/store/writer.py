@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
+from hkvtool.model.collector import uncollected
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import MALFORMED, Event
 from hkvtool.model.events import ACCESSES, BY_CODE
@@ -18,7 +19,7 @@ from hkvtool.store.columns import Chunk
 from hkvtool.store.connect import Connection, create
 from hkvtool.store.destination import Destination
 from hkvtool.store.duck import DuckTrace
-from hkvtool.store.lines import encoded, in_chunks, uncollected
+from hkvtool.store.lines import encoded, in_chunks
 from hkvtool.store.moments import keyframe_rows, packed
 from hkvtool.store.schema import (
     KEYFRAMES_TABLE,
