@@ -68,7 +68,7 @@ class Engine:
         self.device = Device(self.allocator, self.memory)
         self.scheduler = Scheduler(config, self.allocator, self.tiers)
         self.tables = StepTables(self.emit, self.memory, config.running)
-        self._in_flight: deque[Step] = deque()
+        self.in_flight: deque[Step] = deque()
         self._device_free = 0
         self._aborts: list[tuple[int, int, Live]] = []
 
@@ -112,8 +112,8 @@ class Engine:
             works = self.scheduler.plan()
             if works:
                 self.dispatch(works)
-            if len(self._in_flight) > (1 if self.config.asynchronous and works else 0):
-                self.retire(self._in_flight.popleft())
+            if len(self.in_flight) > (1 if self.config.asynchronous and works else 0):
+                self.retire(self.in_flight.popleft())
             elif not works and not self._wait(coming):
                 return
 
@@ -131,7 +131,7 @@ class Engine:
                 hint="give the pool more, or --blocks unlimited",
             )
         self.dispatch([(live, work)])
-        self.retire(self._in_flight.popleft())
+        self.retire(self.in_flight.popleft())
 
     def _arrive(self, coming: Request | None, arrivals: Iterator[Request]) -> Request | None:
         while coming is not None and coming.arrival <= self.now:
@@ -171,7 +171,7 @@ class Engine:
         start = max(self.now, self._device_free)
         self._device_free = start + self.config.step_ns + tokens * self.config.token_ns
         entries = [(live, live.epoch, work) for live, work in works]
-        self._in_flight.append(Step(number, entries, self._device_free))
+        self.in_flight.append(Step(number, entries, self._device_free))
 
     def _first(self, live: Live, table: str) -> int:
         return next(iter(self.allocator.held[live.request.id][table].values()), 0)

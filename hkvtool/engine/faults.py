@@ -6,6 +6,7 @@ bytes and the checker have something to find. Each is named by the rule that mus
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from hkvtool.engine.engine import Engine
 from hkvtool.engine.geometry import Preset, Table
 from hkvtool.engine.live import Live
 from hkvtool.engine.lookup import Hit
+from hkvtool.engine.tiers import Transfer
 from hkvtool.engine.workload import OWN, Request
 from hkvtool.model.errors import HkvError
 from hkvtool.model.forms import Form
@@ -90,6 +92,14 @@ class Fault:
     def table(self, form: Form) -> Table:
         """The first table of a form."""
         return next(table for table in self.preset.tables if table.lead.form is form)
+
+    def withhold(self) -> Transfer:
+        """Take the transfer that began last out of the queue; its end is ours to bring about."""
+        queue = self.engine.tiers.under_way
+        last = max(queue, key=lambda entry: entry[1])
+        queue.remove(last)
+        heapq.heapify(queue)
+        return last[2]
 
     def push_out(self, request: Request) -> None:
         """Drop the device's hashes of a prompt, so that the next hit has to come from a tier."""
@@ -175,13 +185,27 @@ class EchoFault(Fault):
         return True
 
 
+def known() -> dict[str, type[Fault]]:
+    """Every fault by its rule's code."""
+    from hkvtool.engine import (
+        faults_content,
+        faults_evidence,
+        faults_layout,
+        faults_order,
+        faults_pressure,
+        faults_routing,
+    )
+
+    modules = (
+        faults_content, faults_layout, faults_pressure, faults_routing, faults_order,
+        faults_evidence,
+    )  # fmt: skip
+    return {kind.code: kind for module in modules for kind in module.FAULTS}
+
+
 def fault(name: str, seed: int) -> Fault:
     """The fault that a rule's code, number or name stands for."""
-    from hkvtool.engine import faults_content, faults_evidence, faults_routing
-
-    kinds: dict[str, type[Fault]] = {}
-    for module in (faults_content, faults_routing, faults_evidence):
-        kinds |= {kind.code: kind for kind in module.FAULTS}
+    kinds = known()
     wanted = name.strip().lower()
     for code, kind in kinds.items():
         if wanted in (code.lower(), code[3:], RULES[code].name):

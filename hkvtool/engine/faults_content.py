@@ -257,7 +257,8 @@ class NotMigrated(EchoFault):
 
     code = "HKV305"
     from_tier = True
-    resumes = True
+    resumes, states = True, False
+    """Whether there is a decision to resume, and whether it states the route `load`."""
 
     def put(self, engine: Engine) -> None:
         super().put(engine)
@@ -270,9 +271,9 @@ class NotMigrated(EchoFault):
     ) -> None:
         if request.id != self.echo or self.placed is None or self.held_back is not None:
             return inner(request, hit, ready)
-        tiers, scheduler = self.engine.tiers, self.engine.scheduler
+        scheduler = self.engine.scheduler
         inner(request, hit, lambda: None)
-        _, _, self.held_back = tiers.under_way.pop()
+        self.held_back = self.withhold()
         live = next(live for live in self.lives if live.request is request)
         held = self.engine.allocator.held[request.id]
         for move in self.held_back.moves:
@@ -282,7 +283,8 @@ class NotMigrated(EchoFault):
                 indices = [i for i, t, _ in hit.sources[table.name] if t == tier]
                 held[table.name].update(zip(indices, move.near, strict=True))
         scheduler.recovering -= 1
-        live.route = {}
+        if not self.states:
+            live.route = {}
         if not self.resumes:
             live.hit = 0
         scheduler.enter(live)

@@ -69,12 +69,13 @@ class Scheduler:
             if victim is live and self.recovering:
                 # Blocks that recover belong to requests that will run and can be preempted then.
                 return False
-            self._preempt(victim)
+            self.give_back(victim)
             if victim is live:
                 return False
         return True
 
-    def _preempt(self, live: Live) -> None:
+    def give_back(self, live: Live) -> None:
+        """Preempt a request: all its blocks, for those admitted before it."""
         self.preemptions += 1
         self.running.remove(live)
         self.emit("preempt", req=live.request.id, reason="out of blocks", pool="gpu")
@@ -96,14 +97,14 @@ class Scheduler:
             hit = self.match(live)
             if hit.loads() and not self.tiers.admits(hit):
                 if self.tiers.recovering:
-                    self._refuse(live, self.tiers.cost(hit), "cap on recovering blocks")
+                    self.refuse(live, self.tiers.cost(hit), "cap on recovering blocks")
                     return
                 hit = self.match(live, near=True)
             shared = hit.at == live.known
             start = hit.at - shared
             needs = self._needs(live, hit, start, budget)
             if needs > self.allocator.gpu.available:
-                self._refuse(live, needs, "out of blocks")
+                self.refuse(live, needs, "out of blocks")
                 return
             self.waiting.popleft()
             self.announce(live, hit)
@@ -182,7 +183,7 @@ class Scheduler:
             fresh += len(want - have)
         return revived + hit.loads() + fresh + (hit.at > start)
 
-    def _refuse(self, live: Live, needs: int, reason: str) -> None:
+    def refuse(self, live: Live, needs: int, reason: str) -> None:
         """Say once that a request has to wait."""
         if not live.refused:
             live.refused = True

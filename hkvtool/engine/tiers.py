@@ -152,7 +152,7 @@ class Tiers:
                 if tier.publish(name, key, copy):
                     told.append((index, copy, key))
             self.allocator.announce(request, tier, name, told)
-            self._release(tier, name, far[::-1], request.id)
+            self.release(tier, name, far[::-1], request.id)
             near = [block for _, block, _ in new][::-1]
             front = self.allocator.gpu.release(near)
             keys = {"front": front} if front else {}
@@ -160,7 +160,8 @@ class Tiers:
 
         return finish
 
-    def _release(self, tier: BlockPool, name: str, blocks: list[int], req: str) -> None:
+    def release(self, tier: BlockPool, name: str, blocks: list[int], req: str) -> None:
+        """One reference of the request less on blocks of a lower tier."""
         front = tier.release(blocks)
         keys = {"front": front} if front else {}
         self.emit("free", req=req, group=f"{name}@{tier.name}", blocks=blocks, **keys)
@@ -278,7 +279,7 @@ class Tiers:
             for (_, block), copy in zip(entries, near, strict=True):
                 pool.adopt(block, gpu, copy)
             gpu.recovering.difference_update(near)
-            self._release(pool, name, [block for _, block in entries][::-1], request.id)
+            self.release(pool, name, [block for _, block in entries][::-1], request.id)
             indices = [index for index, _ in entries]
             self.allocator.held[request.id][name].update(zip(indices, near, strict=True))
             keys = request.keys(indices, size)
