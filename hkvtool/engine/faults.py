@@ -194,11 +194,12 @@ def known() -> dict[str, type[Fault]]:
         faults_order,
         faults_pressure,
         faults_routing,
+        faults_topology,
     )
 
     modules = (
         faults_content, faults_layout, faults_pressure, faults_routing, faults_order,
-        faults_evidence,
+        faults_topology, faults_evidence,
     )  # fmt: skip
     return {kind.code: kind for module in modules for kind in module.FAULTS}
 

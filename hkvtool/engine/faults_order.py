@@ -7,8 +7,7 @@ from typing import Any
 
 from hkvtool.engine.engine import Engine
 from hkvtool.engine.faults import EchoFault, Fault, wrap
-from hkvtool.engine.faults_content import NotMigrated
-from hkvtool.engine.geometry import Work
+from hkvtool.engine.geometry import Group, Work
 from hkvtool.engine.live import Live, Stage
 from hkvtool.engine.lookup import Hit
 from hkvtool.engine.memory import GARBLE
@@ -218,6 +217,80 @@ class Refcount(Fault):
             )
 
 
+class LeaseExpired(EchoFault):
+    """The far side's promise runs out before the load has ended, and nobody looks."""
+
+    code = "HKV705"
+    from_tier = True
+
+    def put(self, engine: Engine) -> None:
+        super().put(engine)
+        engine.extra_evidence.append("lease")
+        self.leased: Transfer | None = None
+        wrap(engine.tiers, "begin", self._begin)
+        wrap(engine.tiers, "end", self._end)
+
+    def _begin(self, inner: Callable[[Transfer], None], transfer: Transfer) -> None:
+        if transfer.load and transfer.req == self.echo and self.leased is None:
+            self.leased = transfer
+            self._lease("grant")
+        inner(transfer)
+
+    def _end(self, inner: Callable[[Transfer], None], transfer: Transfer) -> None:
+        if transfer is self.leased:
+            self._lease("expire")
+            for move in transfer.moves:
+                self.engine.memory.garble(move.tier.name, move.group, move.far[:1], GARBLE)
+        inner(transfer)
+        if transfer is self.leased:
+            for move in transfer.moves:
+                self.engine.memory.garble(move.tier.name, move.group, move.far[:1], GARBLE)
+
+    def _lease(self, op: str) -> None:
+        assert self.leased is not None
+        for move in self.leased.moves:
+            self.engine.emit(
+                "lease", op=op, handle=move.handle, pool=move.tier.name, blocks=move.far
+            )
+
+
+class StaleMap(Fault):
+    """A block has moved to another place; one kernel's offsets still hold the old one."""
+
+    code = "HKV707"
+
+    def put(self, engine: Engine) -> None:
+        engine.extra_evidence.append("map")
+        self.old: list[int] | None = None
+        wrap(engine.device, "use", self._use)
+        wrap(engine, "sink", self._sink)
+
+    def _use(
+        self, inner: Callable[..., None], step: int, request: Request, group: Group,
+        blocks: dict[int, int], start: int, end: int,
+    ) -> None:  # fmt: skip
+        pool, memory, emit = self.engine.allocator.gpu, self.engine.memory, self.engine.emit
+        spare = next((b for b in pool.free if not pool.cached(b)), None)
+        decode = group is self.history().lead and end > request.prompt
+        if spare is None or not decode or not self.due():
+            return inner(step, request, group, blocks, start, end)
+        span = group.span(start, end)
+        block = blocks[span.start]
+        emit("remap", pool="gpu", map={str(block): spare})
+        memory.copy(block, spare)
+        memory.zero([block])
+        self.old = [blocks[index] for index in span]
+        inner(step, request, group, blocks, start, end)
+        self.old = None
+        memory.copy(spare, block)
+        emit("remap", pool="gpu", map={str(block): block})
+
+    def _sink(self, inner: Callable[[dict[str, Any]], None], event: dict[str, Any]) -> None:
+        if event["ev"] == "use" and self.old is not None:
+            event["index"] = self.old
+        inner(event)
+
+
 class BufferMutated(Fault):
     """The host fills the one table buffer for the next step while the last may not have read it."""
 
@@ -305,81 +378,7 @@ class UnorderedWriters(EchoFault):
             inner(*args)
 
 
-class StaleCapture(Fault):
-    """A buffer moves, and the graphs captured over it are not captured again."""
-
-    code = "HKV801"
-
-    def put(self, engine: Engine) -> None:
-        wrap(engine, "sink", self._sink)
-
-    def _sink(self, inner: Callable[[dict[str, Any]], None], event: dict[str, Any]) -> None:
-        if event["ev"] == "launch" and "bypass" not in event and self.due():
-            moved = {name: hex(int(at, 16) + 4096) for name, at in event["pointers"].items()}
-            event["pointers"] = moved
-        inner(event)
-
-
-class NullRow(Fault):
-    """The padding rows of a graph's batch still point at a block of an earlier batch."""
-
-    code = "HKV802"
-
-    def put(self, engine: Engine) -> None:
-        wrap(engine.device, "run", self._run)
-
-    def _run(self, inner: Callable[..., None], step: int, request: Request, work: Work) -> None:
-        inner(step, request, work)
-        lead, allocator = self.history().lead, self.engine.allocator
-        blocks = allocator.held[request.id][self.history().name]
-        if work.decode and 0 in blocks and allocator.gpu.refs[blocks[0]] == 1 and self.due():
-            self.engine.emit(
-                "write", step=step, group=lead.name, blocks=[blocks[0]], tokens=[0, lead.ratio],
-                pad=True,
-            )  # fmt: skip
-            self.engine.memory.garble("gpu", lead, [blocks[0]], GARBLE)
-
-
-class MigrationInCapture(NotMigrated):
-    """A captured graph runs over blocks that a load is filling."""
-
-    code = "HKV803"
-    states = True
-
-    def put(self, engine: Engine) -> None:
-        super().put(engine)
-        wrap(engine.device, "prepare", self._prepare)
-
-    def spoil(self, live: Live, hit: Hit) -> bool:
-        return super().spoil(live, hit) and bool(self.engine.tables.captured)
-
-    def _prepare(self, inner: Callable[..., None], step: int, copies: Any) -> None:
-        inner(step, copies)
-        running = self.engine.scheduler.running
-        if self.held_back is not None and any(live.request.id == self.echo for live in running):
-            graph, pointers = next(iter(self.engine.tables.captured.items()))
-            self.engine.emit(
-                "launch", actor="device", step=step, graph=graph, pointers=dict(pointers)
-            )
-
-
-class TopologyChanged(Fault):
-    """The engine sleeps and wakes elsewhere while a store still copies from the old addresses."""
-
-    code = "HKV804"
-
-    def put(self, engine: Engine) -> None:
-        wrap(engine.tiers, "begin", self._begin)
-
-    def _begin(self, inner: Callable[[Transfer], None], transfer: Transfer) -> None:
-        inner(transfer)
-        if not transfer.load and transfer.source == "gpu" and self.due():
-            live = {"kv": hex(self.engine.memory.pages["gpu"].rows.data_ptr())}
-            self.engine.emit("rebase", pool="gpu", reason="sleep", pointers={"kv": "0x0"})
-            self.engine.emit("rebase", pool="gpu", reason="wake", pointers=live)
-
-
 FAULTS: tuple[type[Fault], ...] = (
-    CheckUseChanged, OverwriteUnderReader, ReallocUnderWriter, Refcount, BufferMutated,
-    SharedWrite, UnorderedWriters, StaleCapture, NullRow, MigrationInCapture, TopologyChanged,
+    CheckUseChanged, OverwriteUnderReader, ReallocUnderWriter, Refcount, LeaseExpired, StaleMap,
+    BufferMutated, SharedWrite, UnorderedWriters,
 )  # fmt: skip
