@@ -21,11 +21,10 @@ class Buffers(Silent):
         self.explained: list[tuple[Finding, Stamp, Stamp]] = []
 
     def before(self, event: Event) -> None:
+        if self.ctx.after_loss(event):
+            self.accesses.clear()
         if event.ev == "buffer":
             self._access(event)
-        elif event.ev == "dropped":
-            # An edge may be among what was lost: nothing before it can be called unordered.
-            self.accesses.clear()
 
     def finish(self) -> None:
         for finding, first, second in self.explained:

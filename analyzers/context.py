@@ -152,6 +152,15 @@ class Context:
             return []
         return [self.fold.slot(pool, b) for b in event.get("blocks") or ()]
 
+    def after_loss(self, event: Event) -> bool:
+        """Whether events were lost just before this one. An edge may be among them: nothing
+        before it can be called unordered with what follows."""
+        return event.ev == "dropped" or (bool(self.lost) and self.lost[-1] == event.pos)
+
+    def tables_known(self, request: Request) -> bool:
+        """Whether every block that a request took was seen: events may have been lost since."""
+        return not self.lost or request.first > self.lost[-1]
+
     def meant(self, slot: int, step: int | None) -> int:
         """The generation of a block that an access of a step means."""
         number = MISSING if step is None else step

@@ -138,6 +138,10 @@ class GroupIntersection(Silent):
         resumed = self.pending.get(key)
         if resumed is None or (event.ev != "use" and self._arriving(resumed)):
             return
+        step = event.step
+        if step is not None and self.ctx.dispatched.get(step, event.pos) < resumed.event.pos:
+            # A step that was under way when the request was preempted is not what it resumed for.
+            return
         del self.pending[key]
         self._judge_late(event, resumed)
 

@@ -75,6 +75,7 @@ class Integrity(Silent):
         lane = event.actor
         held = self.sequence.get(lane)
         if held is not None and seq > held[0] + 1 and event.ev != "dropped":
+            self.ctx.fold.lose()
             self._dropped(event, seq - held[0] - 1, [held[1], event.pos])
         self.sequence[lane] = (seq, event.pos)
 

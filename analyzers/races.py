@@ -40,10 +40,8 @@ class Races(Silent):
         self.explained: list[tuple[Finding, Stamp, Stamp]] = []
 
     def before(self, event: Event) -> None:
-        if event.ev == "dropped":
-            # An edge may be among what was lost: nothing before it can be called unordered.
+        if self.ctx.after_loss(event):
             self.places.clear()
-            return
         if event.ev == "alloc":
             self._reissued(event)
             return

@@ -78,7 +78,7 @@ def read_of_use(ctx: Context, event: Event, group: Group) -> Read:
         gen if slot >= 0 and request.held_at(slot, dispatched) else -1
         for slot, gen in zip(slots, meant, strict=True)
     ]
-    if request.resume is not None:
+    if request.resume is not None and request.resume.pos <= dispatched:
         read.resume = request.resume
         read.route = route_of(ctx, request.resume, group)
     return read

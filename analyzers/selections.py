@@ -22,7 +22,7 @@ class Selections(Silent):
         fold = self.ctx.fold
         index = fold.group(event["group"])
         request = self.ctx.request(event)
-        if index is None or request is None:
+        if index is None or request is None or not self.ctx.tables_known(request):
             return
         served = fold.declared.served(index) or index
         slots = request.table(served.table_id)

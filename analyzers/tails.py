@@ -23,6 +23,8 @@ class Tails(Silent):
         request = self.ctx.request(event)
         if tail is None or tokens is None or request is None:
             return
+        if not self.ctx.tables_known(request):
+            return
         slots = self._sources(event, tail, request)
         if not slots:
             return

@@ -279,6 +279,10 @@ def copy(
             dst = d * width + (st.g_comp[to] if to >= 0 else k)
             if st.cgen[src] == generation(st, s, step) and st.cid[src] > 0:
                 copy_content(st, src, dst, gen, pos)
+                partial = g < 0 or st.hi[src] - st.lo[src] < st.g_tokens[g]
+                if st.known[s] == UNKNOWN and partial:
+                    if st.recur[st.slot_pool[s] * width + k] == 0:
+                        st.vague[dst] = VAGUE
             elif st.known[s] == UNKNOWN:
                 # Nothing is known of the source, so nothing is claimed of the copy.
                 void(st, dst)

@@ -294,6 +294,12 @@ class Fold:
             if st.touch[slot] >= 0 and (pool is None or st.slot_pool[slot] == pool.id):
                 st.unsure[slot] = 1
 
+    def lose(self) -> None:
+        """Events were lost and only a jump of `seq` shows it, at the event that comes next."""
+        for slot in range(len(self.block_of)):
+            if self.st.touch[slot] >= 0:
+                self.st.unsure[slot] = 1
+
     def _state(self, event: Event) -> Problem | None:
         pool = self.declared.pools.get(str(event["pool"]))
         if pool is None:

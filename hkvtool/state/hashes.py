@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.model.rows import MISSING
-from hkvtool.state.arrays import COMPONENTS, ENTRIES, EPOCH, LIVE, PENDING, RECURRENT, USED
+from hkvtool.state.arrays import (
+    COMPONENTS,
+    COUNTED,
+    ENTRIES,
+    EPOCH,
+    LIVE,
+    PENDING,
+    RECURRENT,
+    USED,
+    VAGUE,
+)
 
 
 def publish_one(st: Any, s: int, table: int, name: int, end: int, pos: int) -> None:
@@ -70,7 +80,10 @@ def publish(
             if version != MISSING and (k == st.g_comp[g] or st.cid[c] == 0):
                 st.pver[c] = version
             elif st.cgen[c] == st.gen[s] and st.cid[c] > 0:
-                if end == MISSING or st.vague[c] != 0 or st.hi[c] >= end:
+                whole = end == MISSING or st.vague[c] == VAGUE or st.hi[c] >= end
+                if st.vague[c] == COUNTED and end != MISSING:
+                    whole = (end - 1) % unit < st.hi[c]
+                if whole:
                     st.pver[c] = st.ver[c]
 
 

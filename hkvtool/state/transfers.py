@@ -20,6 +20,7 @@ from hkvtool.state.arrays import (
     RUNNING,
     TAIL,
     UNKNOWN,
+    VAGUE,
 )
 from hkvtool.state.blocks import used
 from hkvtool.state.content import fresh, mark_bytes, settle_published, void
@@ -117,6 +118,9 @@ def begin(
                 lo = st.start[s]
                 hi = lo + unit
             imagine(st, r + 4, g, lo, hi)
+        elif not told and st.g_form[g] != RECURRENT and st.arena[r + 8] - st.arena[r + 7] < unit:
+            # Only a part was seen to be written: the rest travels, whatever it is.
+            st.arena[r + 13] = VAGUE
         if version != MISSING:
             st.arena[r + 5] = version
         if kver != MISSING:

@@ -108,12 +108,12 @@ def _gap_fault(fold: Fold, group: Group, slots: Sequence[int], gap: Span, reader
             return whole
         if whole and whole.code in ("HKV103", "HKV305") and slot in void:
             return whole
-    if group.form == "swa":
-        for slot in judged:
-            if slot not in void and _partly(fold, group, slot, gap):
-                c = fold.component(slot, group)
-                why = f"it holds tokens {fold.st.lo[c]} to {fold.st.hi[c]}"
-                return Fault("HKV101", Kind.SHORT, slot, gap, why, waiting=True)
+    for slot in judged:
+        if slot not in void and _partly(fold, group, slot, gap):
+            c = fold.component(slot, group)
+            code = "HKV101" if group.form == "swa" else MISSING_FORM[group.form]
+            why = f"it holds tokens {fold.st.lo[c]} to {fold.st.hi[c]}"
+            return Fault(code, Kind.SHORT, slot, gap, why, waiting=True)
     why = f"no block brought holds tokens {gap[0]} to {gap[1]}"
     named = real[-1] if real else -1
     return Fault(MISSING_FORM[group.form], Kind.ABSENT, named, gap, why, waiting=bool(void))

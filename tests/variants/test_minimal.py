@@ -26,7 +26,6 @@ def _step(n: int, reqs: list[str], *accesses: Event) -> list[Event]:
     return [make("dispatch", step=n, reqs=reqs), *inside, make("retire", step=n)]
 
 
-@pytest.mark.xfail(strict=True, reason="a tail that is partly written is judged at the resume")
 def test_a_tail_may_be_filled_between_resume_and_use() -> None:
     """Publishing early is by itself no fault: the write comes before the reader on its lane."""
     events = [
@@ -106,7 +105,6 @@ def _stored_and_loaded(source: list[Event]) -> list[Event]:
 _HALF = make("write", req="a", group="kv", blocks=[5], tokens=[4, 8])
 
 
-@pytest.mark.xfail(strict=True, reason="content is taken for known that came out of the unknown")
 def test_what_comes_out_of_an_unknown_block_is_unknown() -> None:
     """The recording began when half of block 5 was written: nothing fires on it or its copies."""
     assert not loud(report_on(_stored_and_loaded(_step(9, ["a"], _HALF))))
@@ -153,16 +151,7 @@ def _hit(told: bool) -> list[Event]:
     return out
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        True,
-        pytest.param(
-            False,
-            marks=pytest.mark.xfail(strict=True, reason="a jump leaves hashes taken for certain"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("told", [True, False])
 def test_a_loss_makes_what_follows_uncertain(told: bool) -> None:
     """HKV903: events said to be dropped, or a jump of `seq`; state after it is uncertain."""
     found = loud(report_on(_hit(told)))
@@ -188,7 +177,6 @@ def test_a_state_on_the_way_says_what_holds_and_adds_nothing() -> None:
     assert not loud(report_on(events))
 
 
-@pytest.mark.xfail(strict=True, reason="an access of an earlier step is taken for the resume's use")
 def test_a_step_in_flight_is_no_use_of_a_later_resume() -> None:
     """Preempted with a step in flight, resumed on what that step is about to write."""
     write = make("write", req="a", group="kv", blocks=[5], tokens=[4, 8], step=2)
@@ -219,7 +207,6 @@ def test_a_step_in_flight_is_no_use_of_a_later_resume() -> None:
     assert not loud(report_on(events))
 
 
-@pytest.mark.xfail(strict=True, reason="the slots that a state says are written are not counted")
 def test_a_half_written_block_of_a_state_is_filled_after_its_publish() -> None:
     """A hash published before its write takes the version of the write that fills the block."""
     events = [
