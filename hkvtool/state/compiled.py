@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -24,11 +24,6 @@ MAX_BYTES = 1 << 31
 """What the arrays may take, and half of the machine's memory if that is less; beyond, fold plain,
 which holds only the blocks that are named."""
 
-CONTROL_KINDS = frozenset(
-    {"trace", "evidence", "state", "pool", "group", "limits", "remap", "rebase", "weights",
-     "dropped", "kernel"}
-)  # fmt: skip
-
 _ACCESSES = np.array(
     [codes.WRITE, codes.SEAL, codes.INDEX, codes.ZERO, codes.COPY, codes.USE, codes.BUFFER,
      codes.SELECT]
@@ -39,16 +34,17 @@ class Source(Protocol):
     """What the compiled fold reads: a trace, as `hkvtool.store` opens it."""
 
     @property
+    def path(self) -> str: ...
+
+    @property
     def names(self) -> Any: ...
+
+    @property
+    def control(self) -> list[Event]: ...
 
     def batches(
         self, size: int = ..., since: int | None = ..., until: int | None = ..., folded: bool = ...
     ) -> Any: ...
-
-    def events(
-        self, since: int | None = ..., until: int | None = ..., req: Any = ..., kinds: Any = ...,
-        block: Any = ...,
-    ) -> Any: ...  # fmt: skip
 
 
 class CompiledFold(Fold):
@@ -60,9 +56,7 @@ class CompiledFold(Fold):
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._control_events = [
-            e for e in source.events(kinds=CONTROL_KINDS) if e.problem is None
-        ]  # fmt: skip
+        self._control_events = [e for e in source.control if e.problem is None]
         snapshots = [e for e in self._control_events if e.ev == "state"]
         names = ToldNames(
             source.names,
@@ -130,8 +124,10 @@ class CompiledFold(Fold):
         if not self.fits:
             return super()._new_arrays()
         columns = [
-            np.full(max(1, self._lengths[extent.per]), extent.empty, np.int64)
+            # Zeros take no memory until they are written to.
+            np.full(size, extent.empty, np.int64) if extent.empty else np.zeros(size, np.int64)
             for extent in a.EXTENTS.values()
+            for size in (max(1, self._lengths[extent.per]),)
         ]
         st = a.Arrays(*columns)
         st.h[a.COMPONENTS] = self._width
@@ -225,6 +221,13 @@ class CompiledFold(Fold):
 
     def advance(self, until: int | None = None, since: int | None = None) -> None:
         """Fold the events at positions `since` to `until`, both included (all, where left out)."""
+        for _ in self.advancing(until, since):
+            pass
+
+    def advancing(
+        self, until: int | None = None, since: int | None = None, size: int = 1 << 16
+    ) -> Iterator[Batch]:
+        """`advance`, stopping behind each batch of `size` events."""
         waiting = [
             e for e in self._control_events
             if (since is None or e.pos >= since) and (until is None or e.pos <= until)
@@ -232,8 +235,9 @@ class CompiledFold(Fold):
         waiting.reverse()
         # Where a gap ends is for every event of its lane to say.
         whole = bool(self.gaps) or any(e.ev == "dropped" for e in waiting)
-        for batch in self.source.batches(since=since, until=until, folded=not whole):
+        for batch in self.source.batches(size, since, until, folded=not whole):
             self._batch(batch, waiting)
+            yield batch
         while waiting:
             self.apply(waiting.pop())
 

@@ -5,20 +5,44 @@ Any moment of a long trace is the keyframe before it and the events behind that.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hkvtool.model.errors import TraceError
 from hkvtool.state import arrays as a
-from hkvtool.state.compiled import CompiledFold, Source
+from hkvtool.state.compiled import MAX_BYTES, CompiledFold, Source
+from hkvtool.state.soundness import unsound
 
-EVERY = 1 << 18
-"""Events from one keyframe to the next: folded in well under a tenth of a second."""
+EVERY = 1 << 17
+"""Folded events from one keyframe to the next, about: folded again in a few hundredths of a
+second."""
 
 CHUNK = 1 << 14
 """Integers a chunk."""
+
+WHOLE_EVERY = 16
+"""Keyframes from one that holds everything to the next."""
+
+_BATCH = 1 << 16
+
+_DECLARING = frozenset({"pool", "group", "kernel", "limits", "remap", "rebase"})
+
+_DECLARED = frozenset(
+    [f for f, e in a.EXTENTS.items() if e.per in ("group", "group_pool", "pool_component")]
+    + ["base", "size", "tier", "slot_pool"]
+)
+"""Arrays that hold what was declared, and nothing else."""
+
+_DECLARED_SIZES = [a.COMPONENTS, a.TABLES, a.MAPPED, a.USED]
+
+_MOST = MAX_BYTES // 64
+"""Hash entries, and integers of the arena, that a keyframe can hold."""
+
+GAPS = "gaps"
+"""Stands for an array: the positions of the `dropped` events whose lane was not seen again."""
 
 
 class Chunk(NamedTuple):
@@ -29,50 +53,100 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-def keyframes(source: Source, positions: Iterable[int]) -> Iterator[tuple[int, list[Chunk]]]:
-    """Fold a trace up to each position, ascending, and give the chunks that changed since the
-    last. Positions inside a gap of the recording are passed over."""
+class Keyframe(NamedTuple):
+    """What changed since the keyframe before, or everything; empty stretches are left out."""
+
+    pos: int
+    whole: bool
+    chunks: list[Chunk]
+
+
+def keyframes(source: Source, every: int = EVERY) -> Iterator[Keyframe]:
+    """Fold a trace and stop every so many events; nothing where it cannot be laid out."""
     fold = CompiledFold(source)
-    digests: dict[tuple[str, int], bytes] = {}
-    since: int | None = None
-    for pos in positions:
-        fold.advance(since=since, until=pos)
-        since = pos + 1
-        if not fold.gaps:
-            yield pos, list(_changed(fold, digests))
+    if not fold.fits:
+        return
+    digests: dict[tuple[str, int], int] = {}
+    events = frames = 0
+    for batch in fold.advancing(size=min(every, _BATCH)):
+        events += batch.n
+        if events < every:
+            continue
+        whole = frames % WHOLE_EVERY == 0
+        if whole:
+            digests = {}
+        yield Keyframe(int(batch.pos[-1]), whole, list(_changed(fold, digests)))
+        events, frames = 0, frames + 1
 
 
-def _changed(fold: CompiledFold, digests: dict[tuple[str, int], bytes]) -> Iterator[Chunk]:
+def _changed(fold: CompiledFold, digests: dict[tuple[str, int], int]) -> Iterator[Chunk]:
     for field, column in _columns(fold):
-        for number in range((len(column) + CHUNK - 1) // CHUNK):
+        # One at least: that nothing is left of something is a change too.
+        for number in range(max(1, (len(column) + CHUNK - 1) // CHUNK)):
             data = column[number * CHUNK : (number + 1) * CHUNK].tobytes()
-            digest = hashlib.blake2b(data, digest_size=12).digest()
-            if digests.get((field, number)) != digest:
+            # Fast, of 64 bits, and compared within this process only.
+            digest = hash(data)
+            if digests.get((field, number), _empty(field, CHUNK)) != digest:
                 digests[field, number] = digest
                 yield Chunk(field, number, data)
+
+
+@cache
+def _empty(field: str, size: int) -> int | None:
+    """The digest of a full chunk that nobody has touched."""
+    if field == GAPS:
+        return None
+    return hash(np.full(size, a.EXTENTS[field].empty, np.int64).tobytes())
 
 
 def _columns(fold: CompiledFold) -> Iterator[tuple[str, Any]]:
     """The arrays, as far as they are in use."""
     used = {"entry": int(fold.st.h[a.ENTRIES]), "arena": int(fold.st.h[a.ARENA])}
     for field, extent in a.EXTENTS.items():
-        column = getattr(fold.st, field)
-        yield field, column[: used.get(extent.per, len(column))]
+        if field not in _DECLARED:
+            column = getattr(fold.st, field)
+            yield field, column[: used.get(extent.per, len(column))]
+    yield GAPS, np.array([event.pos for event in fold.gaps.values()], np.int64)
 
 
 def restored(source: Source, pos: int, chunks: Iterable[Chunk]) -> CompiledFold:
-    """The fold as it stood at a keyframe: what was declared up to `pos`, and the chunks."""
+    """The fold as it stood at a keyframe: what was declared up to `pos`, and the chunks.
+
+    Raises TraceError where the chunks cannot be of this trace.
+    """
     fold = CompiledFold(source)
-    for event in source.events(until=pos, kinds={"pool", "group", "kernel", "limits", "remap",
-                                                 "rebase"}):  # fmt: skip
-        if event.problem is None:
+    declared = [e for e in source.control if e.pos <= pos]
+    for event in declared:
+        if event.problem is None and event.ev in _DECLARING:
             fold.apply(event)
-    chunks = list(chunks)
-    for per in ("entry", "arena"):
-        last = max((c.number for c in chunks if a.EXTENTS[c.field].per == per), default=-1)
-        fold.make_room(per, (last + 1) * CHUNK)
-    for chunk in chunks:
-        column = getattr(fold.st, chunk.field)
+    header = fold.st.h.copy()
+    for chunk in sorted(chunks, key=lambda c: c.field != "h"):
+        known = chunk.field == GAPS or (chunk.field in a.EXTENTS and chunk.field not in _DECLARED)
+        if not known or len(chunk.data) % 8:
+            raise _altered(source, f"chunk {chunk.number} of {chunk.field}")
         values = np.frombuffer(chunk.data, np.int64)
-        column[chunk.number * CHUNK : chunk.number * CHUNK + len(values)] = values
+        if chunk.field == GAPS:
+            lost = set(values.tolist())
+            fold.gaps = {e.actor: e for e in declared if e.pos in lost and e.ev == "dropped"}
+            continue
+        first, column = chunk.number * CHUNK, getattr(fold.st, chunk.field)
+        if not 0 <= first <= len(column) - len(values):
+            raise _altered(source, f"chunk {chunk.number} of {chunk.field}")
+        column[first : first + len(values)] = values
+        if chunk.field == "h":
+            fold.st.h[_DECLARED_SIZES] = header[_DECLARED_SIZES]
+            for per, place in (("entry", a.ENTRIES), ("arena", a.ARENA)):
+                if not 0 <= fold.st.h[place] <= _MOST:
+                    raise _altered(source, f"{fold.st.h[place]} places of {per} in use")
+                fold.make_room(per, int(fold.st.h[place]) + CHUNK)
+    wrong = unsound(fold.st)
+    if wrong:
+        raise _altered(source, wrong)
     return fold
+
+
+def _altered(source: Source, what: str) -> TraceError:
+    return TraceError(
+        f"{source.path}: a keyframe makes no sense: {what}",
+        hint="the file was altered; import or ingest it again",
+    )

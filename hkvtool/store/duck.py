@@ -76,7 +76,7 @@ class DuckTrace(Trace):
         query = f"SELECT {columns} FROM events {span(since, until, FOLDED if folded else ())}"
         for chunk in self._stream(query, size):
             there = set(chunk.schema.names)
-            ints = {
+            ints: dict[str, Any] = {
                 name: chunk.column(name).to_numpy() if name in there else nobody(chunk.num_rows)
                 for name in IN_BATCH
             }
@@ -93,20 +93,21 @@ class DuckTrace(Trace):
         return trace
 
     def keyframe(self, pos: int) -> tuple[int, list[Chunk]] | None:
-        from hkvtool.state.keyframes import Chunk
-        from hkvtool.store.moments import unpacked
+        from hkvtool.store.moments import unpacked_all
 
         with explained(self.path):
             con = self._con.cursor()
-            found = con.execute("SELECT max(pos) FROM keyframes WHERE pos <= ?", [pos]).fetchone()
-            if found is None or found[0] is None:
+            last, whole = con.execute(
+                "SELECT max(pos), max(pos) FILTER (whole) FROM keyframes WHERE pos <= ?", [pos]
+            ).fetchone()
+            if last is None:
                 return None
             rows = con.execute(
-                "SELECT field, chunk, size, data FROM keyframes WHERE pos <= ? "
+                "SELECT field, chunk, size, data FROM keyframes WHERE pos BETWEEN ? AND ? "
                 "QUALIFY row_number() OVER (PARTITION BY field, chunk ORDER BY pos DESC) = 1",
-                [found[0]],
+                [whole or 0, last],
             ).fetchall()
-        return found[0], [Chunk(field, n, unpacked(data, size)) for field, n, size, data in rows]
+        return last, unpacked_all(rows)
 
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
         return self._stream(f"SELECT {_STORED} FROM events", size)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.state.fold import PLAIN_LIMIT, Fold
 
 if TYPE_CHECKING:
-    from hkvtool.state.keyframes import Chunk
+    from hkvtool.state.keyframes import Chunk, Keyframe
     from hkvtool.store.trace import Trace
 
 _TOLD_EVERY = 4096
@@ -53,15 +55,25 @@ def _compiled(trace: Trace, pos: int | None) -> Fold | None:
     return fold
 
 
-def keyframe_rows(trace: Trace) -> Iterator[tuple[int, list[Chunk]]]:
+def keyframe_rows(trace: Trace) -> Iterator[Keyframe]:
     """Keyframes of a trace that is long enough to need them, and whose pools can be laid out."""
-    from hkvtool.state.compiled import CompiledFold
     from hkvtool.state.keyframes import EVERY, keyframes
 
-    if trace.count <= EVERY or not CompiledFold(trace).fits:
-        return
-    first, last = trace.meta["first_pos"], trace.meta["last_pos"]
-    yield from keyframes(trace, range(first + EVERY, last, EVERY))
+    if trace.count > EVERY:
+        yield from keyframes(trace, EVERY)
+
+
+def unpacked_all(rows: Sequence[tuple[str, int, int, bytes]]) -> list[Chunk]:
+    """Chunks from their rows: field, number, size, packed data."""
+    from hkvtool.state.keyframes import Chunk
+
+    def some(first: int) -> list[Chunk]:
+        mine = rows[first::threads]
+        return [Chunk(field, number, unpacked(data, size)) for field, number, size, data in mine]
+
+    threads = min(4, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads) as pool:
+        return [chunk for chunks in pool.map(some, range(threads)) for chunk in chunks]
 
 
 def packed(data: bytes) -> bytes:

@@ -120,6 +120,7 @@ KEYFRAMES_TABLE = Table(
     "one before, so that any moment opens at once.",
     _columns("""
 pos BIGINT position after which the state stands
+whole BOOLEAN every chunk is here, but for those that nobody has touched
 field VARCHAR array of the fold (`hkvtool.state.arrays`)
 chunk INTEGER which stretch of it
 size INTEGER bytes before compression

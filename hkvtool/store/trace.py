@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.model.event import Event
+from hkvtool.model.events import BY_CODE
 from hkvtool.model.rows import Names
 from hkvtool.state.batch import Batch
+from hkvtool.state.codes import CONTROL, KERNEL
 
 if TYPE_CHECKING:
     from hkvtool.state.keyframes import Chunk
+
+CONTROL_KINDS = frozenset(BY_CODE[code].name for code in (*CONTROL, KERNEL))
 
 CHUNK_ROWS = 1 << 16
 """Rows that are read or written at once."""
@@ -42,6 +47,11 @@ class Trace(ABC):
     @abstractmethod
     def kinds(self) -> dict[str, int]:
         """Number of events by kind; `?` are those that cannot be taken at their word."""
+
+    @cached_property
+    def control(self) -> list[Event]:
+        """The rare events that declare or rearrange; those with a problem among them."""
+        return list(self.events(kinds=CONTROL_KINDS))
 
     @property
     def count(self) -> int:

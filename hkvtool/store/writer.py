@@ -138,10 +138,9 @@ class TraceWriter:
         """The state at some positions, where the trace is long."""
         path = os.fspath(self._destination.path)
         trace = DuckTrace.unfinished(path, self._con, facts)
-        for pos, chunks in keyframe_rows(trace):
-            rows = ((pos, c.field, c.number, len(c.data), packed(c.data)) for c in chunks)
-            if chunks:
-                self._insert("keyframes", _rows_batch(KEYFRAMES_TABLE, rows))
+        for pos, whole, chunks in keyframe_rows(trace):
+            rows = ((pos, whole, c.field, c.number, len(c.data), packed(c.data)) for c in chunks)
+            self._insert("keyframes", _rows_batch(KEYFRAMES_TABLE, rows))
 
     def _kinds(self) -> Iterator[tuple[int, str, bool, int, str]]:
         counts = self.summary.kind_counts()

@@ -12,62 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Data, events
 
-from hkvtool.model.event import Event
-from hkvtool.model.events import BY_CODE
-from hkvtool.state.codes import FOLDED
 from hkvtool.state.compiled import CompiledFold
-from hkvtool.state.fold import Fold
 from hkvtool.store import open_trace
-from hkvtool.store.importing import import_traces
-from tests.state.fold_facts import Facts, facts
+from tests.state.fold_facts import facts
 from tests.state.hostile import DECLARED, hostile
-from tests.variants.correct import correct_trace, random_options
+from tests.state.traces import FOLDED_KINDS, Plain, fewest, imported, parted, valid, written
 
 SEEDS = st.integers(0, 1 << 30)
-
-_FOLDED = {BY_CODE[code].name for code in FOLDED}
-_LISTS = ("blocks", "src", "dst", "peer", "failed", "front", "free_order")
-
-
-def written(folder: Path, lines: Iterable[Data]) -> Path:
-    path = folder / "t.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def imported(folder: Path, lines: Iterable[Data]) -> Path:
-    path = folder / "t.duckdb"
-    import_traces([str(written(folder, lines))], path, force=True)
-    return path
-
-
-def named(lines: Iterable[Event]) -> set[int]:
-    """Every number that stands where block ids do."""
-    found = set(range(-1, 12))
-    for event in lines:
-        for key in _LISTS:
-            value = event.get(key)
-            if isinstance(value, list):
-                found.update(b for b in value if isinstance(b, int) and not isinstance(b, bool))
-    return found
-
-
-class Plain:
-    """The plain fold at one position after the other."""
-
-    def __init__(self, events: list[Event]) -> None:
-        self.blocks = named(events)
-        self.fold, self.refused = Fold(), 0
-        self._events = iter([*events, None])
-        self._next = next(self._events)
-
-    def until(self, pos: int) -> Facts:
-        while self._next is not None and self._next.pos <= pos:
-            event = self._next
-            problem = self.fold.apply(event)
-            self.refused += bool(problem and not event.problem and event.ev in _FOLDED)
-            self._next = next(self._events)
-        return facts(self.fold, self.blocks)
 
 
 def difference(path: Path, stops: Iterable[int]) -> str | None:
@@ -79,29 +30,13 @@ def difference(path: Path, stops: Iterable[int]) -> str | None:
         since = 0
         for stop in sorted({*stops, trace.meta["last_pos"]}):
             fold.advance(since=since, until=stop)
-            one, other = facts(fold, plain.blocks), plain.until(stop)
-            if one != other:
-                keys = [k for k in other if one.get(k) != other[k]]
-                return f"after {stop}: " + "; ".join(
-                    f"{k}: compiled {one.get(k)} plain {other[k]}" for k in keys
-                )
+            found = parted(facts(fold, plain.blocks), plain.until(stop))
+            if found:
+                return f"after {stop}, compiled and plain: {found}"
             since = stop + 1
         if fold.refused != plain.refused:
             return f"refused: compiled {fold.refused} plain {plain.refused}"
     return None
-
-
-def fewest(lines: list[Data], fails: Callable[[list[Data]], object]) -> list[Data]:
-    """The lines without those that the failure does not need."""
-    for size in (16, 4, 1):
-        at = 0
-        while at < len(lines):
-            fewer = lines[:at] + lines[at + size :]
-            if fewer and fails(fewer):
-                lines = fewer
-            else:
-                at += size
-    return lines
 
 
 def alike(lines: list[Data], stops: list[int], put: Callable[[Iterable[Data]], Path]) -> None:
@@ -156,10 +91,6 @@ def test_events_as_the_format_allows_them(jsonl, lines: list[Data]) -> None:
     alike([*DECLARED, *lines], [], jsonl)
 
 
-def valid(seed: int) -> list[Data]:
-    return correct_trace(seed, random_options(Random(seed)))
-
-
 @settings(max_examples=12)
 @given(SEEDS)
 def test_what_a_correct_engine_records(jsonl, seed: int) -> None:
@@ -179,7 +110,7 @@ def test_folded_batches_are_the_events_that_change_blocks(jsonl, duckdb) -> None
     lines = [line for seed in range(20) for line in hostile(seed, 120)]
     for put in (jsonl, duckdb):
         with open_trace(put(lines)) as trace:
-            wanted = [e.pos for e in trace.events() if e.ev in _FOLDED and not e.problem]
+            wanted = [e.pos for e in trace.events() if e.ev in FOLDED_KINDS and not e.problem]
             found = [int(p) for batch in trace.batches(50, folded=True) for p in batch.pos]
             part = [int(p) for b in trace.batches(since=30, until=90, folded=True) for p in b.pos]
         assert found == wanted

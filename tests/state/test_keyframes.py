@@ -1,0 +1,208 @@
+"""Any moment from the keyframe before it is the moment that a fold from the start reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hkvtool.model.errors import TraceError
+from hkvtool.state import arrays as a
+from hkvtool.state import keyframes
+from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.keyframes import Chunk, Keyframe, restored
+from hkvtool.state.soundness import CHAINS, PLACES
+from hkvtool.store import open_trace
+from hkvtool.store.moments import fold_at
+from tests.state.fold_facts import facts
+from tests.state.hostile import DECLARED, hostile
+from tests.state.traces import Data, Plain, imported, parted, valid, written
+
+SEEDS = st.integers(0, 1 << 30)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Keyframes, chunks and what is called long so small that short traces have many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyframes, "CHUNK", 8)
+        patch.setattr(keyframes, "EVERY", 9)
+        patch.setattr(keyframes, "WHOLE_EVERY", 3)
+        patch.setattr("hkvtool.store.moments.PLAIN_LIMIT", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keyframes")
+
+
+def standing(frames: list[Keyframe]) -> list[Chunk]:
+    """What stands in every chunk at the last keyframe."""
+    first = max(i for i, frame in enumerate(frames) if frame.whole)
+    found: dict[tuple[str, int], Chunk] = {}
+    for frame in frames[first:]:
+        found.update({(c.field, c.number): c for c in frame.chunks})
+    return list(found.values())
+
+
+def check_every_keyframe(path: Path) -> None:
+    with open_trace(path) as trace:
+        plain = Plain(list(trace.events()))
+        frames: list[Keyframe] = []
+        for frame in keyframes.keyframes(trace, 9):
+            frames.append(frame)
+            fold = restored(trace, frame.pos, standing(frames))
+            assert not parted(facts(fold, plain.blocks), plain.until(frame.pos)), frame.pos
+        if frames:
+            # It goes on from there.
+            fold.advance(since=frames[-1].pos + 1)
+            assert not parted(facts(fold, plain.blocks), plain.until(trace.meta["last_pos"]))
+
+
+@settings(max_examples=40)
+@given(SEEDS)
+def test_a_hostile_stream(folder: Path, seed: int) -> None:
+    lines = hostile(seed, 120)
+    if lines:
+        check_every_keyframe(written(folder, lines))
+
+
+@settings(max_examples=2)
+@given(SEEDS)
+def test_what_a_correct_engine_records(folder: Path, seed: int) -> None:
+    check_every_keyframe(written(folder, valid(seed)[:800]))
+
+
+@pytest.mark.soak
+@settings(max_examples=2000)
+@given(SEEDS)
+def test_many_streams(folder: Path, seed: int) -> None:
+    lines = hostile(seed, 200) if seed % 4 else valid(seed)[:1500]
+    if lines:
+        check_every_keyframe(written(folder, lines))
+
+
+@pytest.mark.parametrize("lines", [hostile(11, 300), valid(5)], ids=["hostile", "valid"])
+def test_any_moment_of_a_stored_trace(folder: Path, lines: list[Data]) -> None:
+    moments = sorted(Random(1).choices(range(len(lines) + 1), k=12))
+    with open_trace(imported(folder, lines)) as trace:
+        assert trace.select("SELECT count(DISTINCT pos) FROM keyframes").fetchone()[0] > 3
+        plain = Plain(list(trace.events()))
+        for pos in moments:
+            fold = fold_at(trace, pos)
+            assert not parted(facts(fold, plain.blocks), plain.until(pos)), pos
+            frame = trace.keyframe(pos)
+            assert frame is None or frame[0] <= pos
+
+
+def test_a_short_trace_has_none(folder: Path) -> None:
+    with open_trace(imported(folder, DECLARED)) as trace:
+        assert trace.keyframe(10**9) is None
+
+
+def test_what_did_not_change_is_not_kept_again(folder: Path) -> None:
+    quiet = [{"ev": "touch", "pool": "gpu", "blocks": [1]}] * 60
+    lines = [*DECLARED, {"ev": "alloc", "group": "kv", "blocks": [1, 2], "req": "a"}, *quiet]
+    with open_trace(written(folder, lines)) as trace:
+        frames = list(keyframes.keyframes(trace, 9))
+    assert [frame.whole for frame in frames[:5]] == [True, False, False, True, False]
+    kept = [{c.field for c in frame.chunks if c.data} for frame in frames]
+    assert kept[1] == {"refs", "touch"}
+    assert kept[0] == kept[3] > {"refs", "gen", "touch"}
+    # Untouched stretches are not even in a whole one.
+    assert not kept[0] & {"cid", "pver"}
+
+
+# --- files that somebody altered -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def frame(folder: Path) -> tuple[Path, int, dict[tuple[str, int], Chunk]]:
+    """A keyframe in which every list and chain leads somewhere."""
+    lines = [
+        *DECLARED,
+        {"ev": "alloc", "group": "kv", "blocks": [1, 2, 3, 4], "req": "a", "tokens": [0, 16]},
+        {"ev": "write", "group": "kv", "blocks": [1, 2, 3, 4], "req": "a", "tokens": [0, 16]},
+        {"ev": "publish", "group": "kv", "blocks": [1, 2], "hashes": ["h", "h"]},
+        {"ev": "publish", "group": "kv", "blocks": [1, 2], "hashes": ["i", "h"]},
+        {"ev": "free", "group": "kv", "blocks": [3, 4]},
+        {"ev": "write", "group": "w", "blocks": [1], "req": "a", "tokens": [0, 2]},
+        {"ev": "store_begin", "handle": "t", "group": "kv", "blocks": [1], "to": "cpu", "peer": [0]},
+        *[{"ev": "pin", "pool": "gpu", "blocks": [1]}] * 2,
+    ]  # fmt: skip
+    path = written(folder / "..", lines)
+    with open_trace(path) as trace:
+        (found,) = keyframes.keyframes(trace, 9)
+    return path, found.pos, {(c.field, c.number): c for c in found.chunks}
+
+
+def opened(frame: Any, changed: dict[tuple[str, int], Chunk] | None = None) -> CompiledFold:
+    path, pos, chunks = frame
+    with open_trace(path) as trace:
+        return restored(trace, pos, {**chunks, **(changed or {})}.values())
+
+
+def altered(frame: Any, field: str, index: int, value: int) -> dict[tuple[str, int], Chunk]:
+    """One integer of one array is another."""
+    number, place = divmod(index, 8)
+    empty = a.EXTENTS[field].empty
+    data = frame[2].get((field, number))
+    values = np.frombuffer(data.data, np.int64).copy() if data else np.full(8, empty)
+    values[place] = value
+    return {(field, number): Chunk(field, number, values.tobytes())}
+
+
+def test_a_keyframe_as_it_was_opens(frame: Any) -> None:
+    opened(frame)
+
+
+@pytest.mark.parametrize("field", [field for fields in PLACES.values() for field in fields])
+@pytest.mark.parametrize("value", [1 << 40, -7])
+def test_a_place_that_is_none(frame: Any, field: str, value: int) -> None:
+    with pytest.raises(TraceError) as caught:
+        opened(frame, altered(frame, field, 0, value))
+    assert field in caught.value.what and "altered" in caught.value.hint
+
+
+@pytest.mark.parametrize("field", ["e_next_hash", "e_next_slot", *CHAINS])
+def test_a_chain_that_goes_round(frame: Any, field: str) -> None:
+    index = 0 if field.startswith("e_") else 3
+    with pytest.raises(TraceError):
+        opened(frame, altered(frame, field, index, index))
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        Chunk("nothing", 0, b""),
+        Chunk("_fields", 0, bytes(8)),
+        Chunk("gen", 1 << 40, bytes(64)),
+        Chunk("gen", -1, bytes(64)),
+        Chunk("gen", 0, bytes(9)),
+        Chunk("gen", 1, bytes(64 * 1000)),
+        Chunk("e_gen", 1 << 50, bytes(64)),
+    ],
+    ids=lambda chunk: f"{chunk.field}-{chunk.number}-{len(chunk.data)}",
+)
+def test_a_chunk_that_fits_nowhere(frame: Any, chunk: Chunk) -> None:
+    with pytest.raises(TraceError):
+        opened(frame, {(chunk.field, chunk.number): chunk})
+
+
+@pytest.mark.parametrize("place", [a.ENTRIES, a.ARENA])
+@pytest.mark.parametrize("value", [-1, 1 << 40])
+def test_a_header_that_lies_of_what_is_in_use(frame: Any, place: int, value: int) -> None:
+    with pytest.raises(TraceError):
+        opened(frame, altered(frame, "h", place, value))
+
+
+@pytest.mark.parametrize("place", [a.COMPONENTS, a.USED, a.TABLES, a.MAPPED])
+def test_a_header_that_lies_of_what_is_declared(frame: Any, place: int) -> None:
+    assert opened(frame, altered(frame, "h", place, 99)).st.h[place] != 99
