@@ -108,11 +108,14 @@ class Context:
         )
         finding.id = f"F{len(self.findings) + 1}"
         finding.request = request
-        finding.blocks = list(dict.fromkeys(self.fold.block_of[s] for s in slots if s >= 0))
         for name, value in facts.items():
             setattr(finding, name, value)
-        if finding.pool is None and slots:
-            finding.pool = self.fold.pool_of(slots[0]).name
+        real = [s for s in slots if s >= 0]
+        if finding.pool is None and real:
+            finding.pool = self.fold.pool_of(real[0]).name
+        # Block ids mean something within one pool only.
+        here = (self.fold.block_of[s] for s in real if self.fold.pool_of(s).name == finding.pool)
+        finding.blocks = list(dict.fromkeys(here))
         if root is not None:
             finding.cause = root.id
             root.caused.append(finding.id)

@@ -126,9 +126,8 @@ class Races(Silent):
         graph = graph_of(ctx, second.event) if clash.code == "HKV803" else None
         finding = ctx.report(
             clash.code,
-            f"{_does(second)} blocks {blocks} while {_does(first, ongoing=True)} them may still "
-            f"be under way: no edge orders event {first.event.pos} before event "
-            f"{second.event.pos}",
+            f"{_does(second)} blocks {blocks}, and {_does(first, ongoing=True)} them may still be "
+            f"under way: no edge orders event {first.event.pos} before event {second.event.pos}",
             [first.event.pos, second.event.pos, graph],
             slots=clash.slots,
             group=second.access.group or first.access.group,

@@ -1,4 +1,4 @@
-"""`hkvtool demo`: a guided minute over three real bugs."""
+"""`hkvtool demo`: a guided minute over three real bugs and a production workload."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def command(
         Path, typer.Option("--out", metavar="DIR", help="Where the traces are put.")
     ] = Path("hkvtool-demo"),
 ) -> None:
-    """Import, fold and check three public KV-cache bugs, with and without their fix."""
+    """Check three public KV-cache bugs, with and without their fix, and a production workload."""
     from hkvtool.cli.console import console
+    from hkvtool.cli.demo_workload import PRESET, REQUESTS, show_workload
 
     started = time.monotonic()
     screen = console()
@@ -56,6 +57,18 @@ def command(
     )
     for number, name in enumerate(BUGS, 1):
         _bug(screen, number, name, out)
+    screen.print()
+    screen.rule("A production workload, with and without validation", align="left")
+    screen.print()
+    _say(
+        screen,
+        f"The first {REQUESTS} requests of a production trace, through the reference engine with "
+        f"the cache geometry of {PRESET}, recorded and checked. Its kernels stamp every row they "
+        "write and verify every row they read, so engine, bytes and check are three witnesses. "
+        "Then once more, taking a hash for a state as many engines do.",
+    )
+    screen.print()
+    show_workload(screen, out)
     _next(screen, out, time.monotonic() - started)
 
 
@@ -122,13 +135,15 @@ def _next(screen: Console, out: Path, seconds: float) -> None:
         ("hkvtool rules HKV302", "a rule, with the smallest trace that breaks it"),
         (f'hkvtool sql {first} "SELECT * FROM hits"', "anything else, in SQL"),
         (f"hkvtool check --format json {last}", "the same for a program"),
+        (f"hkvtool check {out / 'workload-trust-hash.duckdb'}", "why those reads were wrong"),
+        ("hkvtool run --preset gemma3 -o run.duckdb", "another model, more requests, faults"),
         ("hkvtool import yours.jsonl", "a trace of your own"),
     ]
     width = max(len(command) for command, _ in rows)
     for command, what in rows:
         screen.print(f"  {command:<{width}}  {what}", soft_wrap=True)
     screen.print()
-    screen.print(f"{len(BUGS)} bugs, {2 * len(BUGS)} traces, {seconds:.1f} s", style="dim")
+    screen.print(f"{len(BUGS)} bugs, {2 * len(BUGS) + 2} traces, {seconds:.1f} s", style="dim")
 
 
 def _say(screen: Console, text: str, style: str | None = None) -> None:

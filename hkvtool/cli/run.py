@@ -95,7 +95,7 @@ def command(
     from hkvtool.engine.workload import read_workload
 
     geometry = find_preset(preset)
-    arrivals = list(read_workload(_workload(workload), requests))
+    arrivals = list(read_workload(workload_path(workload), requests))
     if not arrivals:
         raise HkvError("there is no request in it", where=workload)
     longest = max(request.total for request in arrivals)
@@ -117,11 +117,11 @@ def command(
     what = f"{Path(workload).name}, {len(arrivals):,} requests, {pool - 1:,} blocks, seed {seed}"
     counts: list[Count] = []
     bug = None if fault is None else find_fault(fault, seed)
-    with _recording(output, force=force) as sink, Engine(config, sink) as engine:
+    with recording(output, force=force) as sink, Engine(config, sink) as engine:
         if bug is not None:
             bug.install(engine)
         with progress(f"running {geometry.name}", len(arrivals)) as told:
-            queue = _told(arrivals, told)
+            queue = counted(arrivals, told)
             if sequential:
                 counts = run_sequential(engine, queue, f"{what}, sequential")
             else:
@@ -142,7 +142,8 @@ def command(
         print(f"{shown(output)}: {engine.events:,} events", file=sys.stderr)
 
 
-def _workload(text: str) -> Path:
+def workload_path(text: str) -> Path:
+    """The file of a workload, or of the one that is shipped."""
     path = Path(text)
     if text == SHIPPED and not path.exists():
         return Path(str(shipped("workloads", "conversation_trace.jsonl.gz")))
@@ -172,7 +173,8 @@ def _cap(limits: list[str]) -> int | None:
     return cap
 
 
-def _told(arrivals: list[Request], told: Callable[[int], None] | None) -> Iterator[Request]:
+def counted(arrivals: list[Request], told: Callable[[int], None] | None) -> Iterator[Request]:
+    """Requests as they are taken, each told to a progress bar."""
     for number, request in enumerate(arrivals):
         if told is not None:
             told(number)
@@ -180,7 +182,7 @@ def _told(arrivals: list[Request], told: Callable[[int], None] | None) -> Iterat
 
 
 @contextmanager
-def _recording(output: Path | None, *, force: bool) -> Iterator[Sink]:
+def recording(output: Path | None, *, force: bool) -> Iterator[Sink]:
     """A sink that writes a trace in the format of the file's name, whole or not at all."""
     if output is None:
         yield lambda event: None
