@@ -70,7 +70,8 @@ def _print_history(trace: Trace, pool: str, block: int, at: int | None, limit: i
 
 
 def _states(trace: Trace, pool: str, block: int, at: int | None) -> list[CacheBlockState]:
-    """The block as each group of its pool sees it, after everything up to `at`."""
+    """The block as each group of its block table sees it, after everything up to `at`."""
+    from hkvtool.state.serving import foreign
     from hkvtool.state.view import block_state
     from hkvtool.store.moments import fold_at
 
@@ -78,6 +79,9 @@ def _states(trace: Trace, pool: str, block: int, at: int | None) -> list[CacheBl
     with progress("folding", min(last, last if at is None else at)) as told:
         fold = fold_at(trace, at, told)
     groups = [g for g in fold.declared.groups.values() if g.pool.name == pool]
+    slot = fold.find(groups[0].pool, block) if groups else None
+    if slot is not None:
+        groups = [g for g in groups if not foreign(fold, g, slot)]
     found = (block_state(fold, group, block) for group in groups)
     return [state for state in found if state is not None]
 

@@ -190,16 +190,16 @@ def test_block_tells_generation_by_generation(hkvtool, trace: str) -> None:
     assert second.splitlines()[0] == "gpu:7  generation 2"
     assert [line.split()[0] for line in second.splitlines()[1:]] == ["12"]
     rows = {line.split()[0]: line.split()[1:] for line in state.splitlines()[2:]}
-    assert state.startswith("state at 12\n") and state.splitlines()[1].split() == ["kv", "swa"]
-    assert rows["generation"] == ["2", "2"] and rows["references"] == ["1", "1"]
+    assert state.startswith("state at 12\n") and state.splitlines()[1].split() == ["kv"]
+    assert rows["generation"] == ["2"] and rows["references"] == ["1"]
 
 
 def test_block_at_a_position(hkvtool, trace: str) -> None:
     out = hkvtool("block", trace, "gpu:7", "--at", "9").out
     assert "generation 2" not in out and "state at 9" in out
     rows = [line.split() for line in out.split("state at 9\n")[1].splitlines()]
-    assert ["written", "16", "0"] in rows
-    assert rows[-1][:2] == ["recoverable", "yes"]
+    assert ["written", "16"] in rows, "of the groups of its block table only"
+    assert rows[-1] == ["recoverable", "yes"]
     assert "no event names" in hkvtool("block", trace, "gpu:7", "--at", "3").err
 
 
