@@ -1,4 +1,4 @@
-# make demo    install into .venv and see a fault recorded, checked and replayed
+# make demo    install into .venv, then see real bugs and a production workload, recorded and checked
 # make test    everything CI runs: lint, types, other interpreters, all tests
 # make soak    the long runs
 # make docs    the reference pages, from the code

@@ -30,7 +30,7 @@ class Command:
 
 
 _TABLE = (
-    Command("demo", "Start here", "See three real bugs recorded, checked and explained."),
+    Command("demo", "Start here", "See real bugs and a production workload, recorded and checked."),
     Command("doctor", "Start here", "Say what this machine and its engines allow."),
     Command("record", "Get a trace", "Start an engine and record what its allocator does."),
     Command("attach", "Get a trace", "Start recording in a process that loaded us idle."),
@@ -54,7 +54,7 @@ _TABLE = (
     Command("rules", "Know", "List the rules, or explain one."),
     Command("explain", "Know", "Explain a finding of a trace."),
     Command("schema", "Know", "Print the JSON Schema of a trace line."),
-    Command("bench", "Know", "Measure what recording, checking and replaying cost here."),
+    Command("bench", "Know", "Measure what recording and folding cost here."),
 )
 
 
