@@ -60,58 +60,53 @@ def covers(st: Any, c: int, gen: int, a: int, b: int, unit: int) -> bool:
 def add_run(st: Any, c: int, a: int, b: int, unit: int) -> None:
     """Tokens [a, b) are now held; what stood in their slots is not.
 
-    Two runs are kept. A third disjoint one makes the component *vague*: from then on nothing is
-    claimed of what it lacks, until a whole block is held again.
+    Two runs are kept, the one just written first. A third one makes the component *vague*: from
+    then on nothing is claimed of what it lacks, until every slot is known again.
     """
+    simple = st.hi2[c] <= st.lo2[c] and st.vague[c] == 0 and b - a <= unit
+    if simple and st.hi[c] <= st.lo[c]:
+        st.lo[c] = a
+        st.hi[c] = b
+    elif simple and st.lo[c] <= a <= st.hi[c] and b - st.lo[c] <= unit:
+        st.hi[c] = max(st.hi[c], b)
+    else:
+        overwrite(st, c, a, b, unit)
+
+
+def overwrite(st: Any, c: int, a: int, b: int, unit: int) -> None:
+    """`add_run` where slots change hands."""
     if st.vague[c] == COUNTED:
-        # The first write says where the slots that were only counted stand.
+        # The first write says where the slots that were only counted stand, if it goes on behind.
+        count = min(st.hi[c], unit)
+        st.vague[c] = 0 if a % unit >= count else VAGUE
         st.lo[c] = a - a % unit
-        st.hi[c] += st.lo[c]
-        st.vague[c] = 0
-    lo, hi, lo2, hi2 = st.lo[c], st.hi[c], st.lo2[c], st.hi2[c]
+        st.hi[c] = st.lo[c] + (count if st.vague[c] == 0 else 0)
     if b - a > unit:
         a = b - unit
-    if hi <= lo:
-        lo, hi = a, b
-    elif a <= hi and b >= lo:
-        lo = min(lo, a)
-        hi = max(hi, b)
-    elif hi2 > lo2 and a <= hi2 and b >= lo2:
-        a = min(a, lo2)
-        b = max(b, hi2)
-        lo2, hi2 = lo, hi
-        lo, hi = a, b
-    else:
-        if hi2 > lo2:
-            st.vague[c] = VAGUE
-        lo2, hi2 = lo, hi
-        lo, hi = a, b
-    if hi2 > lo2 and lo2 <= hi and hi2 >= lo:
-        lo = min(lo, lo2)
-        hi = max(hi, hi2)
-        lo2, hi2 = 0, 0
-    if hi - lo > unit:
-        lo = hi - unit
-    if hi2 > lo2:
-        # A ring: a newer token takes the slot of every older one it is congruent to.
-        laps = (lo - lo2) // unit
-        for k in range(laps, laps + 2):
-            a2, b2 = lo - k * unit, hi - k * unit
-            if k == 0 or b2 <= lo2 or a2 >= hi2:
+    lo, hi, lo2, hi2 = a, b, 0, 0
+    for i in range(2):
+        p, q = (st.lo[c], st.hi[c]) if i == 0 else (st.lo2[c], st.hi2[c])
+        # Tokens of a run whose slots are not written: between two places where the write, moved
+        # by whole laps, would lie; a run is no longer than a lap, so that it meets two of them.
+        lap = (p - a) // unit * unit
+        for j in range(2):
+            first = max(p, b + lap + j * unit)
+            last = min(q, a + lap + (j + 1) * unit)
+            if last <= first:
                 continue
-            if a2 <= lo2:
-                lo2 = min(hi2, b2)
+            if last == lo:
+                lo = first
+            elif first == hi:
+                hi = last
+            elif hi2 <= lo2:
+                lo2, hi2 = first, last
             else:
-                if b2 < hi2:
-                    st.vague[c] = VAGUE
-                hi2 = a2
-        if hi2 <= lo2:
-            lo2, hi2 = 0, 0
+                st.vague[c] = VAGUE
     st.lo[c] = lo
     st.hi[c] = hi
     st.lo2[c] = lo2
     st.hi2[c] = hi2
-    if hi - lo >= unit:
+    if hi - lo + hi2 - lo2 >= unit:
         st.vague[c] = 0
 
 
