@@ -63,3 +63,33 @@ def ring(format: _FORMAT = Format.TABLE) -> None:
             for cost in found
         ],
     )  # fmt: skip
+
+
+@command.command("engine")
+def engine(
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="NAME", help="The model's cache geometry.")
+    ] = "deepseek-v4",
+    requests: Annotated[
+        int, typer.Option("--requests", min=1, help="How many of the shipped workload.")
+    ] = 30,
+    format: _FORMAT = Format.TABLE,
+) -> None:
+    """Run the reference engine without and with recording, and count its captured launches."""
+    from hkvtool.bench.engine import engine_costs
+    from hkvtool.cli.run import SHIPPED, workload_path
+    from hkvtool.engine.workload import read_workload
+
+    found = engine_costs(preset, list(read_workload(workload_path(SHIPPED), requests)))
+    if format is Format.JSON:
+        print_json([dataclasses.asdict(cost) for cost in found])
+        return
+    base = found[0]
+    print_table(
+        ["", "wall s", "CPU s", "of unrecorded", "events", "steps", "graph launches", "bypasses"],
+        [
+            [c.name, f"{c.wall:.2f}", f"{c.cpu:.2f}", f"{c.cpu / max(base.cpu, 1e-9):.3f}",
+             c.events, c.steps, c.graph_launches, c.graph_bypasses]
+            for c in found
+        ],
+    )  # fmt: skip

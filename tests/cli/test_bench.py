@@ -25,3 +25,11 @@ def test_without_a_name_it_says_which_there_are(hkvtool: Any) -> None:
     found = hkvtool("bench")
     assert found.code == 2
     assert "hkvtool bench --help" in found.err
+
+
+def test_the_engine_is_the_same_recorded_or_not(hkvtool: Any) -> None:
+    found = hkvtool("bench", "engine", "--preset", "plain", "--requests", "3", "--format", "json")
+    bare, recorded = json.loads(found.out)
+    assert (bare["name"], recorded["name"]) == ("not recorded", "recorded")
+    assert bare["events"] == recorded["events"] > 0
+    assert bare["steps"] == recorded["steps"]
