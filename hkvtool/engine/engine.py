@@ -106,7 +106,9 @@ class Engine:
         while True:
             coming = self._arrive(coming, arrivals)
             while self._aborts and self._aborts[0][0] <= self.now:
-                self.scheduler.abort(heapq.heappop(self._aborts)[2])
+                live = heapq.heappop(self._aborts)[2]
+                self.scheduler.abort(live)
+                self.memory.forget(live.request.id)
             self.tiers.poll()
             self.tiers.spill()
             works = self.scheduler.plan()
@@ -115,7 +117,14 @@ class Engine:
             if len(self.in_flight) > (1 if self.config.asynchronous and works else 0):
                 self.retire(self.in_flight.popleft())
             elif not works and not self._wait(coming):
-                return
+                break
+        if self.scheduler.waiting:
+            raise HkvError(
+                f"request {self.scheduler.waiting[0].request.id} can never be admitted: "
+                f"{self.allocator.gpu.available:,} of {self.config.blocks:,} blocks are free, and "
+                "nothing is left that could give any back",
+                hint="give the pool more with --blocks",
+            )
 
     def submit(self, request: Request, *, front: bool = False) -> Live:
         """A request arrives now, at the end of the queue or before everybody else."""
@@ -155,6 +164,7 @@ class Engine:
         return True
 
     def dispatch(self, works: list[tuple[Live, Work]]) -> None:
+        """Hand a step to the device, which runs it behind whatever it still has to do."""
         number = self.steps
         self.steps += 1
         tokens = sum(work.end + work.draft - work.start for _, work in works)
@@ -177,6 +187,7 @@ class Engine:
         return next(iter(self.allocator.held[live.request.id][table].values()), 0)
 
     def retire(self, step: Step) -> None:
+        """Learn that a step is done, and what its reads found."""
         self.now = max(self.now, step.end)
         self.memory.settle()
         self.emit("retire", step=step.number, reqs=[live.request.id for live, _, _ in step.works])

@@ -141,7 +141,8 @@ class Scheduler:
                 return hit
             # What fails any layer is no state to resume from: its hash goes, and we look again.
             self.vetoed += 1
-            self._invalidate(hit, verdict)
+            if not self._invalidate(hit, verdict):
+                return Hit(asked=known)
 
     def validate(self, hit: Hit) -> Verdict:
         """The four layers over the blocks that a hit would rely on."""
@@ -153,19 +154,19 @@ class Scheduler:
         }
         return validate_resume(self.config.preset, hit.at, states)
 
-    def _invalidate(self, hit: Hit, verdict: Verdict) -> None:
+    def _invalidate(self, hit: Hit, verdict: Verdict) -> bool:
+        """Drop the hashes of what failed; False where no block is to blame."""
         table = next(
             t for t in self.config.preset.tables
             if any(group.name == verdict.group for group in t.groups)
         )  # fmt: skip
-        for _, tier, block in hit.sources[table.name]:
-            if verdict.block in (-1, block):
-                pool = self.allocator.pools[tier]
-                pool.forget(block)
-                suffix = "" if tier == 0 else f"@{pool.name}"
-                self.emit(
-                    "unpublish", group=table.name + suffix, blocks=[block], reason="invalidate"
-                )
+        guilty = [e for e in hit.sources[table.name] if verdict.block in (-1, e[2])]
+        for _, tier, block in guilty:
+            pool = self.allocator.pools[tier]
+            pool.forget(block)
+            suffix = "" if tier == 0 else f"@{pool.name}"
+            self.emit("unpublish", group=table.name + suffix, blocks=[block], reason="invalidate")
+        return bool(guilty)
 
     def _needs(self, live: Live, hit: Hit, start: int, budget: int) -> int:
         """Free blocks the request takes now: cached ones it revives, loads, its first chunk."""
@@ -193,6 +194,7 @@ class Scheduler:
             )  # fmt: skip
 
     def announce(self, live: Live, hit: Hit) -> None:
+        """Tell what the lookup found, table by table, and count it."""
         self.asked += hit.asked
         self.matched += hit.matched
         self.resumed += hit.at
@@ -231,6 +233,7 @@ class Scheduler:
         return work
 
     def resume(self, live: Live) -> None:
+        """Tell from which blocks the request goes on, and by which route each table got there."""
         self.resumes += 1
         req, held = live.request.id, self.allocator.held[live.request.id]
         blocks: dict[str, list[int]] = {}

@@ -298,6 +298,7 @@ class Tiers:
         self._count += 1
 
     def begin(self, transfer: Transfer) -> None:
+        """Start a transfer behind what its lane has to wait for."""
         self._number()
         transfer.name = f"t{self._count}"
         lane = transfer.lane
@@ -344,6 +345,7 @@ class Tiers:
             self.end(heapq.heappop(self.under_way)[2])
 
     def end(self, transfer: Transfer) -> None:
+        """The bytes have moved and the host has waited for it."""
         for move in transfer.moves:
             near, far = (transfer.source, move.near), (move.tier.name, move.far)
             source, target = (far, near) if transfer.load else (near, far)
