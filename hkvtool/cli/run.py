@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SHIPPED = "conversation"
 """Name of the workload that comes with the package."""
 
+MOST_BLOCKS = 10_000_000
+"""Blocks of one pool: more than any machine has, few enough that their books fit in memory."""
+
 
 def command(
     workload: Annotated[
@@ -47,10 +50,10 @@ def command(
         typer.Option("--blocks", metavar="N|unlimited", help="Device pool; else the preset's."),
     ] = None,
     cpu_blocks: Annotated[
-        int | None, typer.Option("--cpu-blocks", min=0, help="Host tier; else twice the pool.")
+        int | None, typer.Option("--cpu-blocks", min=0, max=MOST_BLOCKS, help="Host tier; else twice the pool.")
     ] = None,
     disk_blocks: Annotated[
-        int | None, typer.Option("--disk-blocks", min=0, help="Disk tier; else four times it.")
+        int | None, typer.Option("--disk-blocks", min=0, max=MOST_BLOCKS, help="Disk tier; else four times it.")
     ] = None,
     sequential: Annotated[
         bool,
@@ -102,7 +105,7 @@ def command(
     if blocks == "unlimited":
         pool = unlimited(geometry, arrivals, Config.budget)
     else:
-        pool = geometry.blocks if blocks is None else _number(blocks, "--blocks") + 1
+        pool = geometry.blocks if blocks is None else _number(blocks, "--blocks", "unlimited") + 1
     if sequential:
         cpu_blocks = disk_blocks = 0
     config = Config(
@@ -150,13 +153,14 @@ def workload_path(text: str) -> Path:
     return path
 
 
-def _number(text: str, option: str) -> int:
+def _number(text: str, option: str, other: str) -> int:
     try:
         value = int(text)
     except ValueError:
         value = 0
-    if value <= 0:
-        raise HkvError(f"{option} {text}: not a positive number", hint="or `unlimited`")
+    if not 0 < value <= MOST_BLOCKS:
+        what = f"{option} {text}: not a number from 1 to {MOST_BLOCKS:,}"
+        raise HkvError(what, hint=f"or `{other}`")
     return value
 
 
@@ -167,7 +171,7 @@ def _cap(limits: list[str]) -> int | None:
         if text == "none":
             cap = None
         elif name == "recovering_blocks":
-            cap = _number(value, "--limit recovering_blocks")
+            cap = _number(value, "--limit recovering_blocks", "--limit none")
         else:
             raise HkvError(f"there is no limit {name!r}", hint="recovering_blocks=N, or none")
     return cap
