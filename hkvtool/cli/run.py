@@ -19,6 +19,7 @@ from hkvtool.model.text import shown
 if TYPE_CHECKING:
     from hkvtool.engine.config import Config
     from hkvtool.engine.engine import Engine, Sink
+    from hkvtool.engine.geometry import Preset
     from hkvtool.engine.sequential import Count
     from hkvtool.engine.workload import Request
 
@@ -50,10 +51,19 @@ def command(
         typer.Option("--blocks", metavar="N|unlimited", help="Device pool; else the preset's."),
     ] = None,
     cpu_blocks: Annotated[
-        int | None, typer.Option("--cpu-blocks", min=0, max=MOST_BLOCKS, help="Host tier; else twice the pool.")
+        int | None,
+        typer.Option(
+            "--cpu-blocks", min=0, max=MOST_BLOCKS, help="Host tier; else twice the pool."
+        ),
     ] = None,
     disk_blocks: Annotated[
-        int | None, typer.Option("--disk-blocks", min=0, max=MOST_BLOCKS, help="Disk tier; else four times it.")
+        int | None,
+        typer.Option(
+            "--disk-blocks",
+            min=0,
+            max=MOST_BLOCKS,
+            help="Disk tier; else four times it, up to 1 GiB.",
+        ),
     ] = None,
     sequential: Annotated[
         bool,
@@ -106,12 +116,13 @@ def command(
         pool = unlimited(geometry, arrivals, Config.budget)
     else:
         pool = geometry.blocks if blocks is None else _number(blocks, "--blocks", "unlimited") + 1
-    if sequential:
-        cpu_blocks = disk_blocks = 0
+    if sequential or blocks == "unlimited":
+        # Nothing is stored in the one, nothing evicted in the other.
+        cpu_blocks, disk_blocks = cpu_blocks or 0, disk_blocks or 0
     config = Config(
         geometry, pool,
         cpu_blocks=2 * pool if cpu_blocks is None else cpu_blocks,
-        disk_blocks=4 * pool if disk_blocks is None else disk_blocks,
+        disk_blocks=_disk(geometry, pool) if disk_blocks is None else disk_blocks,
         asynchronous=not sync, trust_hash=trust_hash, cap=_cap(limit or []), seed=seed,
     )  # fmt: skip
     if not sequential:
@@ -143,6 +154,11 @@ def command(
         print_table(["", ""], [[name.replace("_", " "), value] for name, value in account.items()])
     if output is not None:
         print(f"{shown(output)}: {engine.events:,} events", file=sys.stderr)
+
+
+def _disk(geometry: Preset, pool: int) -> int:
+    """Blocks of the disk tier where nobody said: its file is allocated before it is used."""
+    return min(4 * pool, (1 << 30) // (geometry.page_rows * 16))
 
 
 def workload_path(text: str) -> Path:
