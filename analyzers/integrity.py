@@ -27,7 +27,7 @@ class Integrity(Silent):
     def before(self, event: Event) -> None:
         self.last = event.pos
         self._sequence(event)
-        if event.ev == "fingerprint":
+        if event.ev == "fingerprint" and event.problem is None:
             self._fingerprint(event)
 
     def problem(self, event: Event, problem: Problem) -> None:
@@ -65,7 +65,7 @@ class Integrity(Silent):
 
     def _sequence(self, event: Event) -> None:
         """903: the recorder lost events, and says so or shows it by a jump."""
-        if event.ev == "dropped":
+        if event.ev == "dropped" and event.problem is None:
             count = event["count"]
             self._dropped(event, count, [event.pos])
             self.sequence.pop(event.actor, None)

@@ -66,6 +66,8 @@ def command(
     traces the first of 3, 1, 4, 0 that any has. JSON is one object a line, in order.
     """
     chosen = _codes(only), _codes(ignore)
+    if only and not chosen[0] - chosen[1]:
+        raise HkvError("--ignore leaves nothing of --only: no rule would be run")
     worst = [Exit.OK]
     for name in traces:
         try:
@@ -88,12 +90,15 @@ def command(
 
 
 def _codes(given: Iterable[str] | None) -> frozenset[str]:
-    """Rule codes as given on the command line; a family may be written 3xx."""
+    """Rules as given on the command line, by code or name; a family may be written 3xx."""
     found: set[str] = set()
     for text in (part for one in given or () for part in one.split(",")):
         wanted = text.strip().upper().removeprefix("HKV")
         codes = {
-            c for c in RULES if c[3:] == wanted or (wanted.endswith("XX") and c[3] == wanted[0])
+            code
+            for code, rule in RULES.items()
+            if wanted in (code[3:], rule.name.upper())
+            or (wanted.endswith("XX") and code[3] == wanted[0])
         }
         if not codes:
             raise HkvError(f"there is no rule {text!r}", hint="see `hkvtool rules`")
