@@ -242,7 +242,6 @@ class CompiledFold(Fold):
             self.apply(waiting.pop())
 
     def _batch(self, batch: Batch, waiting: list[Event]) -> None:
-        self._room_for_entries(len(batch.hashes.values))
         moving = (batch.ev == codes.STORE_BEGIN) | (batch.ev == codes.LOAD_BEGIN)
         if moving.any():
             self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
@@ -304,6 +303,8 @@ class CompiledFold(Fold):
         if first >= end:
             return
         blocks, blocks2, handles = lists
+        # For each stretch: a `state` event between them takes room of its own.
+        self._room_for_entries(int(batch.hashes.offsets[end] - batch.hashes.offsets[first]))
         if self._columns is None:
             self._columns = (
                 self._numbers("group", self.declared.groups),

@@ -38,6 +38,9 @@ _DECLARED = frozenset(
 
 _DECLARED_SIZES = [a.COMPONENTS, a.TABLES, a.MAPPED, a.USED]
 
+_USED = {"entry": a.ENTRIES, "arena": a.ARENA}
+"""Arrays of which only the beginning is in use, and where the header says how much."""
+
 _MOST = MAX_BYTES // 64
 """Hash entries, and integers of the arena, that a keyframe can hold."""
 
@@ -101,7 +104,7 @@ def _empty(field: str, size: int) -> int | None:
 
 def _columns(fold: CompiledFold) -> Iterator[tuple[str, Any]]:
     """The arrays, as far as they are in use."""
-    used = {"entry": int(fold.st.h[a.ENTRIES]), "arena": int(fold.st.h[a.ARENA])}
+    used = {per: int(fold.st.h[place]) for per, place in _USED.items()}
     for field, extent in a.EXTENTS.items():
         if field not in _DECLARED:
             column = getattr(fold.st, field)
@@ -130,12 +133,16 @@ def restored(source: Source, pos: int, chunks: Iterable[Chunk]) -> CompiledFold:
             fold.gaps = {e.actor: e for e in declared if e.pos in lost and e.ev == "dropped"}
             continue
         first, column = chunk.number * CHUNK, getattr(fold.st, chunk.field)
+        place = _USED.get(a.EXTENTS[chunk.field].per)
+        if place is not None and first >= fold.st.h[place]:
+            # Of an earlier keyframe, when more was in use.
+            continue
         if not 0 <= first <= len(column) - len(values):
             raise _altered(source, f"chunk {chunk.number} of {chunk.field}")
         column[first : first + len(values)] = values
         if chunk.field == "h":
             fold.st.h[_DECLARED_SIZES] = header[_DECLARED_SIZES]
-            for per, place in (("entry", a.ENTRIES), ("arena", a.ARENA)):
+            for per, place in _USED.items():
                 if not 0 <= fold.st.h[place] <= _MOST:
                     raise _altered(source, f"{fold.st.h[place]} places of {per} in use")
                 fold.make_room(per, int(fold.st.h[place]) + CHUNK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -46,6 +46,15 @@ def alike(lines: list[Data], stops: list[int], put: Callable[[Iterable[Data]], P
     if lines and parts(lines):
         small = fewest(lines, parts)
         pytest.fail("\n".join([str(parts(small)), *map(json.dumps, small)]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgetful() -> Iterator[None]:
+    """What is dead is forgotten soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hkvtool.state.fold.FEW", 3)
+        patch.setattr("hkvtool.state.compiled.FEW", 3)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +124,16 @@ def test_folded_batches_are_the_events_that_change_blocks(jsonl, duckdb) -> None
             part = [int(p) for b in trace.batches(since=30, until=90, folded=True) for p in b.pos]
         assert found == wanted
         assert part == [p for p in wanted if 30 <= p <= 90]
+
+
+def test_hashes_of_a_snapshot_take_no_room_from_those_behind(jsonl) -> None:
+    told = [[f"s{i}-{j}" for j in range(40)] for i in range(4)]
+    lines = [
+        {"ev": "publish", "group": "kv", "blocks": [1, 2], "hashes": ["a", "b"]},
+        {"ev": "state", "pool": "gpu", "blocks": [1, 2, 3, 4], "refs": [1] * 4, "hashes": told},
+        *[
+            {"ev": "publish", "group": "kv", "blocks": [3, 4], "hashes": [f"c{i}", f"d{i}"]}
+            for i in range(40)
+        ],
+    ]
+    alike([*DECLARED, *lines], [9, 20], jsonl)

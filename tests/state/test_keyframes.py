@@ -35,6 +35,9 @@ def small() -> Iterator[None]:
         patch.setattr(keyframes, "EVERY", 9)
         patch.setattr(keyframes, "WHOLE_EVERY", 3)
         patch.setattr("hkvtool.store.moments.PLAIN_LIMIT", 0)
+        # What is dead is forgotten soon.
+        patch.setattr("hkvtool.state.fold.FEW", 3)
+        patch.setattr("hkvtool.state.compiled.FEW", 3)
         yield
 
 
@@ -120,6 +123,15 @@ def test_what_did_not_change_is_not_kept_again(folder: Path) -> None:
     assert not kept[0] & {"cid", "pver"}
 
 
+def test_hashes_that_were_forgotten_between_two_keyframes(folder: Path) -> None:
+    many = [
+        {"ev": "publish", "group": "kv", "blocks": [b], "hashes": [f"h{b}-{i}"]}
+        for i in range(20) for b in (1, 2, 3)
+    ]  # fmt: skip
+    few = [{"ev": "publish", "group": "kv", "blocks": [1], "hashes": [f"i{i}"]} for i in range(9)]
+    check_every_keyframe(written(folder, [*DECLARED, *many, {"ev": "reset"}, *few, *few]))
+
+
 # --- files that somebody altered -----------------------------------------------------------
 
 
@@ -187,7 +199,7 @@ def test_a_chain_that_goes_round(frame: Any, field: str) -> None:
         Chunk("gen", -1, bytes(64)),
         Chunk("gen", 0, bytes(9)),
         Chunk("gen", 1, bytes(64 * 1000)),
-        Chunk("e_gen", 1 << 50, bytes(64)),
+        Chunk("e_gen", 0, bytes(64 * 1000)),
     ],
     ids=lambda chunk: f"{chunk.field}-{chunk.number}-{len(chunk.data)}",
 )
