@@ -65,9 +65,12 @@ def command(
     trace cannot be read, 4 where events were lost and so nothing can be said for sure. Of several
     traces the first of 3, 1, 4, 0 that any has. JSON is one object a line, in order.
     """
+    from hkvtool.store.opening import refuse_stdin_twice
+
     chosen = _codes(only), _codes(ignore)
     if only and not chosen[0] - chosen[1]:
         raise HkvError("--ignore leaves nothing of --only: no rule would be run")
+    refuse_stdin_twice(traces)
     worst = [Exit.OK]
     for name in traces:
         try:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
-from hkvtool.store.lines import open_lines
-from hkvtool.store.opening import STDIN, head_of, is_duckdb, is_parquet, refuse_what_is_no_text
+from hkvtool.store.lines import open_lines, stream_lines
+from hkvtool.store.opening import (
+    STDIN,
+    head_of,
+    head_of_stream,
+    is_duckdb,
+    is_parquet,
+    refuse_stdin_twice,
+    refuse_what_is_no_text,
+    stdin,
+)
 from hkvtool.store.parquet import read_parquet
 from hkvtool.store.summary import Summary
 from hkvtool.store.writer import TraceWriter
@@ -54,6 +63,7 @@ def import_traces(
 
 def _check(sources: Sequence[str], output: str | os.PathLike[str]) -> None:
     """Refuse early what would be found out only after hours of reading."""
+    refuse_stdin_twice(sources)
     for source in sources:
         head = None if source == STDIN else head_of(source)
         if head is None:
@@ -76,9 +86,14 @@ def _import_one(writer: TraceWriter, source: str, progress: Progress | None) -> 
 
 
 def _events(source: str, progress: Progress | None) -> Iterator[Event]:
-    if source == STDIN:
-        yield from read_jsonl(sys.stdin.buffer)
-    elif is_parquet(head_of(source) or b""):
+    head = None if source == STDIN else head_of(source)
+    if head is None:
+        with (
+            nullcontext(stdin()) if source == STDIN else open(source, "rb") as pipe,
+            stream_lines(source, pipe, head_of_stream(source, pipe)) as stream,
+        ):
+            yield from read_jsonl(stream)
+    elif is_parquet(head):
         yield from read_parquet(source)
     else:
         told = (lambda read: progress(source, read)) if progress else None

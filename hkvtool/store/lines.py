@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import shutil
 import tempfile
@@ -43,19 +44,48 @@ def open_lines(
     shown = shown or os.fspath(path)
     with open(path, "rb") as raw:
         source: Any = _Counted(raw, progress) if progress else raw
-        zipped = raw.read(2) == b"\x1f\x8b"
+        head = raw.read(2)
         raw.seek(0)
-        if not zipped:
-            yield source
-            return
-        with gzip.GzipFile(fileobj=source) as stream:
-            try:
-                yield stream  # type: ignore[misc]
-            except (EOFError, gzip.BadGzipFile, zlib.error) as e:
-                raise TraceError(
-                    f"{shown} is cut or damaged: {e}",
-                    hint=f"`zcat {shown} > whole.jsonl` keeps the lines before the damage",
-                ) from e
+        with _unzipped(source, head, shown) as stream:
+            yield stream
+
+
+@contextmanager
+def stream_lines(path: str, stream: IO[bytes], head: bytes) -> Iterator[IO[bytes]]:
+    """The same of a stream that `head` has been taken from."""
+    with _unzipped(io.BufferedReader(_Rejoined(head, stream)), head, path) as lines:
+        yield lines
+
+
+@contextmanager
+def _unzipped(source: Any, head: bytes, shown: str) -> Iterator[IO[bytes]]:
+    if not head.startswith(b"\x1f\x8b"):
+        yield source
+        return
+    with gzip.GzipFile(fileobj=source) as stream:
+        try:
+            yield stream  # type: ignore[misc]
+        except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+            raise TraceError(
+                f"{shown} is cut or damaged: {e}",
+                hint=f"`zcat {shown} > whole.jsonl` keeps the lines before the damage",
+            ) from e
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream with its head put back."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
+        self._head = self._head[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _Counted:
@@ -185,11 +215,12 @@ def encoded(events: Iterable[Event], names: Names, summary: Summary) -> Iterator
 
 
 class StreamTrace(JsonlTrace):
-    """JSON lines from a pipe, put aside so that they can be read more than once."""
+    """JSON lines from a pipe and what was its `head`, put aside to be read more than once."""
 
-    def __init__(self, path: str, stream: IO[bytes]) -> None:
+    def __init__(self, path: str, stream: IO[bytes], head: bytes) -> None:
         self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
         try:
+            self._spool.write(head)
             shutil.copyfileobj(stream, self._spool, 1 << 20)
             self._spool.flush()
         except OSError as e:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Sequence
+from typing import IO
 
-from hkvtool.model.errors import TraceError
+from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.recording import is_recording
 from hkvtool.store.trace import Trace
 
@@ -25,9 +27,8 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     from hkvtool.store.lines import JsonlTrace, StreamTrace
 
     if name == STDIN:
-        if sys.stdin.isatty():
-            raise TraceError("standard input is a terminal", hint="pipe JSON lines into `-`")
-        return StreamTrace(name, sys.stdin.buffer)
+        stream = stdin()
+        return StreamTrace(name, stream, head_of_stream(name, stream))
     if is_recording(name):
         from hkvtool.store.ingesting import RecordingTrace
 
@@ -35,7 +36,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     head = head_of(name)
     if head is None:
         with open(name, "rb") as stream:
-            return StreamTrace(name, stream)
+            return StreamTrace(name, stream, head_of_stream(name, stream))
     if is_duckdb(head):
         from hkvtool.store.duck import DuckTrace
 
@@ -58,6 +59,36 @@ def head_of(path: str) -> bytes | None:
         raise TraceError(f"there is no file {path}", hint=_near(path)) from e
     except OSError as e:
         raise TraceError(f"cannot read {path}: {e.strerror or e}") from e
+
+
+def stdin() -> IO[bytes]:
+    """Standard input. Raises TraceError where nothing can come through it."""
+    # Python has None for a stream that was closed before it started.
+    if sys.stdin is None:
+        raise TraceError("standard input is closed", hint="pipe JSON lines into `-`")
+    if sys.stdin.isatty():
+        raise TraceError("standard input is a terminal", hint="pipe JSON lines into `-`")
+    return sys.stdin.buffer
+
+
+def refuse_stdin_twice(paths: Sequence[str]) -> None:
+    """Raise HkvError where standard input, which can be read once, is named again."""
+    if paths.count(STDIN) > 1:
+        raise HkvError("standard input is named twice", hint="`-` can be read once")
+
+
+def head_of_stream(path: str, stream: IO[bytes]) -> bytes:
+    """The first bytes, taken from a stream. Raises TraceError where no JSON lines begin so."""
+    shown = "standard input" if path == STDIN else path
+    try:
+        head = stream.read(_HEAD_BYTES)
+    except OSError as e:
+        raise TraceError(f"cannot read {shown}: {e.strerror or e}") from e
+    if is_duckdb(head) or is_parquet(head):
+        kind = "DuckDB trace" if is_duckdb(head) else "Parquet file"
+        raise TraceError(f"{shown} is a {kind}", hint=f"a {kind} must be given by its path")
+    refuse_what_is_no_text(shown, head)
+    return head
 
 
 def is_duckdb(head: bytes) -> bool:

@@ -313,6 +313,36 @@ def test_stdin_is_a_trace(process, tmp_path: Path, source: str) -> None:
     assert done.returncode == 0 and (tmp_path / "stdin.duckdb").exists()
 
 
+@pytest.mark.parametrize(
+    ("args", "redirect", "code", "says"),
+    [
+        ("check -", "</dev/null", 3, "standard input is empty"),
+        ("info -", "<t.duckdb", 3, "a DuckDB trace must be given by its path"),
+        ("import - -o u.duckdb", "<t.duckdb", 3, "a DuckDB trace must be given by its path"),
+        ("check -", "<noise", 3, "neither a DuckDB trace nor JSON lines"),
+        ("check -", "<&-", 3, "standard input is closed"),
+        ("import - -o u.duckdb", "<&-", 3, "standard input is closed"),
+        ("check - -", "<&-", 2, "standard input is named twice"),
+        ("import - - -o u.duckdb", "<&-", 2, "standard input is named twice"),
+        ("import - -o u.duckdb", "<t.gz", 0, "u.duckdb: 12 events"),
+    ],
+)
+def test_stdin_is_judged_as_a_file_is(
+    hkvtool, tmp_path: Path, source: str, args: str, redirect: str, code: int, says: str
+) -> None:
+    import gzip
+    import subprocess
+    import sys
+
+    assert hkvtool("import", source, "-o", str(tmp_path / "t.duckdb")).code == 0
+    (tmp_path / "noise").write_bytes(b"\x7fELF\x02\x01\0\0" * 1000)
+    (tmp_path / "t.gz").write_bytes(gzip.compress(Path(source).read_bytes()))
+    line = f'"{sys.executable}" -m hkvtool {args} {redirect}'
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+
+
 def test_an_interrupted_query_ends_at_once(process, source: str) -> None:
     endless = "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM t) SELECT max(a) FROM t"
     child = process("sql", source, endless)
