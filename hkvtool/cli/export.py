@@ -40,6 +40,7 @@ def command(
     """
     from hkvtool.store import open_trace
     from hkvtool.store.exporting import export_jsonl, writing
+    from hkvtool.store.opening import refuse_own_output
     from hkvtool.store.parquet import export_parquet
 
     with open_trace(trace) as opened:
@@ -48,6 +49,7 @@ def command(
                 raise HkvError("Parquet is written to a file", hint="name it with -o")
             _to_stdout(opened)
             return
+        refuse_own_output(trace, output, "export")
         with progress(f"writing {output.name}", opened.count) as told:
             if format is Format.PARQUET:
                 count = export_parquet(opened, output, force=force, progress=told)

@@ -10,6 +10,7 @@ from pathlib import Path
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
+from hkvtool.store.duck import DuckTrace
 from hkvtool.store.lines import open_lines, stream_lines
 from hkvtool.store.opening import (
     STDIN,
@@ -17,6 +18,7 @@ from hkvtool.store.opening import (
     head_of_stream,
     is_duckdb,
     is_parquet,
+    refuse_own_output,
     refuse_stdin_twice,
     refuse_what_is_no_text,
     stdin,
@@ -69,14 +71,15 @@ def _check(sources: Sequence[str], output: str | os.PathLike[str]) -> None:
         if head is None:
             continue
         if is_duckdb(head):
+            # One that is no trace, or a damaged one, is told as such.
+            DuckTrace(source).close()
             raise HkvError(
                 f"{source} is a DuckDB trace already",
                 hint=f"`hkvtool export {source}` turns it into JSON lines",
             )
         if not is_parquet(head):
             refuse_what_is_no_text(source, head)
-        if os.path.exists(output) and os.path.samefile(source, output):
-            raise HkvError(f"{source} would be overwritten by its own trace")
+        refuse_own_output(source, output, "trace")
 
 
 def _import_one(writer: TraceWriter, source: str, progress: Progress | None) -> None:

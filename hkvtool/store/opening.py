@@ -71,6 +71,20 @@ def stdin() -> IO[bytes]:
     return sys.stdin.buffer
 
 
+def refuse_own_output(
+    source: str | os.PathLike[str], output: str | os.PathLike[str], what: str
+) -> None:
+    """Raise HkvError where writing `output`, the `what` of `source`, would replace `source`."""
+    try:
+        same = os.path.samefile(source, output)
+    except OSError:
+        return
+    if same:
+        raise HkvError(
+            f"{source} would be overwritten by its own {what}", hint="-o writes elsewhere"
+        )
+
+
 def refuse_stdin_twice(paths: Sequence[str]) -> None:
     """Raise HkvError where standard input, which can be read once, is named again."""
     if paths.count(STDIN) > 1:

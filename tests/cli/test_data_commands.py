@@ -88,6 +88,14 @@ def test_export_as_parquet_comes_back(hkvtool, trace: str, tmp_path: Path) -> No
         assert [dict(event.data) for event in opened.events()] == LINES
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_trace_is_not_replaced_by_its_export(hkvtool, trace: str, form: str) -> None:
+    before = Path(trace).read_bytes()
+    found = hkvtool("export", trace, "-o", trace, "--force", "--format", form)
+    assert found.code == Exit.USAGE and "would be overwritten by its own export" in found.err
+    assert Path(trace).read_bytes() == before
+
+
 def test_info_says_what_the_trace_holds(hkvtool, trace: str) -> None:
     found = hkvtool("info", trace)
     assert (found.code, found.err) == (0, "")

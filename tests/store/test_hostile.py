@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from hkvtool.model.errors import TraceError
+from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.event import MALFORMED
 from hkvtool.model.jsonl import MAX_LINE_BYTES
 from hkvtool.store import open_trace
@@ -131,6 +131,17 @@ def test_hostile_lines_are_events_that_say_so(tmp_path: Path) -> None:
             good = [e.pos for e in trace.events() if e.problem is None]
             assert good == [1, len(lines)]
             assert trace.meta["problems"] == trace.kinds[MALFORMED] == len(lines) - 2
+
+
+def test_import_says_of_a_database_what_opening_says(tmp_path: Path, made: str) -> None:
+    foreign = altered(str(tmp_path / "f.duckdb"), "CREATE TABLE t (x INTEGER)")
+    cut = tmp_path / "c.duckdb"
+    cut.write_bytes(Path(made).read_bytes()[:20_000])
+    for path, what in ((foreign, "but not a trace"), (str(cut), "cannot be read")):
+        with pytest.raises(TraceError, match=what):
+            import_traces([path], tmp_path / "o.duckdb")
+    with pytest.raises(HkvError, match="is a DuckDB trace already"):
+        import_traces([made], tmp_path / "o.duckdb")
 
 
 def test_a_foreign_database_is_refused(tmp_path: Path) -> None:
