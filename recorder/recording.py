@@ -122,15 +122,16 @@ class Recording:
         stored: bool = ring.emit(data)
         return stored
 
-    def close(self) -> None:
-        """End the recording. Only the process that began it says that it is complete."""
+    def close(self, *, complete: bool = True) -> None:
+        """End the recording. Only the process that began it says that it is complete; else it
+        reads as that of a program that died."""
         with self._mutex:
             if self._closed:
                 return
             self._closed = True
             for ring in self._rings:
                 ring.close()
-            if os.getpid() == self._owner:
+            if complete and os.getpid() == self._owner:
                 with suppress(OSError):
                     os.rename(
                         os.path.join(self.folder, INCOMPLETE), os.path.join(self.folder, COMPLETE)
@@ -335,11 +336,16 @@ def sink(
     folder: str | os.PathLike[str], *, force: bool = False
 ) -> Iterator[Callable[[Mapping[str, Any]], Any]]:
     """Something that records what it is called with, for programs that tell a `hkv/1` event after
-    the other with its own time, and can wait for a file to be made. Raises HkvError."""
+    the other with its own time, and can wait for a file to be made. What raises leaves a recording
+    that was cut, not a complete one. Raises HkvError."""
     made = Recording.start(folder, policy=Policy.GROW, stamp=False, force=force)
     if isinstance(made, Off):
         raise made.error()
-    with made:
+    complete = False
+    try:
         yield made.emit_dict
         if made.off:
             raise made.off[0].error()
+        complete = True
+    finally:
+        made.close(complete=complete)

@@ -166,8 +166,18 @@ def test_sink_that_cannot_grow_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         for n in range(40):
             stored += emit({"ev": "group", "group": n, "layers": ["x" * 1000] * 1000})
     _, count = read(folder)
+    assert count.stage is Stage.DIED
     assert count.rings.stored == stored + 1 < 41
     assert count.rings.emitted == 41
+
+
+def test_sink_that_is_interrupted_is_not_complete(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), sink(tmp_path / "t.hkv") as emit:
+        emit({"ev": "reset", "ts": 1})
+        raise KeyboardInterrupt
+    events, count = read(tmp_path / "t.hkv")
+    assert len(events) == 1 and count.stage is Stage.DIED
+    assert any("died while it recorded" in said for said in count.problems())
 
 
 def test_two_recorders_on_one_folder(tmp_path: Path) -> None:
