@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.text import shown
@@ -31,6 +34,28 @@ def _red(text: str) -> str:
     return text if plain or not sys.stderr.isatty() else f"\x1b[1;31m{text}\x1b[0m"
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, so that it cleans up as SIGINT does."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise _Terminated at a SIGTERM, where Python lets us and no program around us minds it."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def guarded(run: Callable[[], int | None]) -> int:
     """The exit code of `run`, whatever it raises."""
     # Python has None for a stream that was closed before it started.
@@ -41,9 +66,14 @@ def guarded(run: Callable[[], int | None]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = run()
-        sys.stdout.flush()
+        with _terminable():
+            code = run()
+            sys.stdout.flush()
         return Exit.OK if code is None else int(code)
+    except _Terminated:
+        with suppress(OSError):
+            print("terminated", file=sys.stderr)
+        return Exit.TERMINATED
     except KeyboardInterrupt:
         with suppress(OSError):
             print("interrupted", file=sys.stderr)

@@ -8,8 +8,8 @@ from enum import IntEnum
 class Exit(IntEnum):
     """Exit codes of the command line.
 
-    1 to 4 are about the trace and the command; `INTERNAL` is a fault of ours, and the last two
-    are what a shell says of SIGINT and SIGPIPE.
+    1 to 4 are about the trace and the command; `INTERNAL` is a fault of ours, and the last three
+    are what a shell says of SIGINT, SIGPIPE and SIGTERM.
     """
 
     OK = 0
@@ -20,6 +20,7 @@ class Exit(IntEnum):
     INTERNAL = 70
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 class HkvError(Exception):

@@ -351,17 +351,25 @@ def test_stdin_is_judged_as_a_file_is(
     assert says in done.stderr
 
 
-def test_an_interrupted_query_ends_at_once(process, source: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "says"),
+    [
+        (signal.SIGINT, Exit.INTERRUPTED, b"interrupted"),
+        (signal.SIGTERM, Exit.TERMINATED, b"terminated"),
+    ],
+)
+def test_an_interrupted_query_ends_at_once(
+    process, source: str, number: int, code: int, says: bytes
+) -> None:
     endless = "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM t) SELECT max(a) FROM t"
     child = process("sql", source, endless)
     ready = Path(f"/proc/{child.pid}/maps")
     while "_duckdb" not in ready.read_text():
         assert child.poll() is None
         os.sched_yield()
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     out, err = child.communicate(timeout=30)
-    assert (child.returncode, out) == (Exit.INTERRUPTED, b"")
-    assert err.strip() == b"interrupted"
+    assert (child.returncode, out, err.strip()) == (code, b"", says)
 
 
 def test_a_reader_that_goes_away_is_no_error(process, source: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,6 +58,11 @@ def test_told_errors(
 ) -> None:
     assert guarded(failing(error)) == code
     assert capsys.readouterr() == ("", text)
+
+
+def test_sigterm_is_put_back() -> None:
+    assert guarded(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_the_unexpected_asks_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:

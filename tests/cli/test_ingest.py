@@ -89,6 +89,22 @@ def test_killed_run_is_still_a_recording(process: Any, hkvtool: Any, tmp_path: P
     assert "dropped" not in outcome.err and "damaged" not in outcome.err
 
 
+@pytest.mark.parametrize("name", ["k.duckdb", "k.jsonl"])
+def test_terminated_run_leaves_nothing(process: Any, tmp_path: Path, name: str) -> None:
+    running = process("run", "--preset", "plain", "-o", name)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not any(tmp_path.iterdir()):
+            assert running.poll() is None, running.stderr.read()
+        running.send_signal(signal.SIGTERM)
+        err = running.communicate(timeout=60)[1]
+    finally:
+        running.kill()
+        running.communicate()
+    assert (running.returncode, err) == (143, b"terminated\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def events_so_far(hkvtool: Any, folder: Path) -> int:
     outcome = hkvtool("info", str(folder), "--format", "json")
     return json.loads(outcome.out)["events"] if outcome.code == 0 else 0
