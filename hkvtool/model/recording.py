@@ -78,9 +78,7 @@ def stage_of(folder: str | os.PathLike[str]) -> Stage:
         if os.path.isfile(os.path.join(folder, COMPLETE)):
             return Stage.COMPLETE
         if isinstance(e, (FileNotFoundError, NotADirectoryError)):
-            raise TraceError(
-                f"{os.fspath(folder)} is no recording", hint="name a folder NAME.hkv"
-            ) from None
+            raise _no_recording(os.fspath(folder)) from None
         raise _unreadable(path, e) from e
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -175,6 +173,16 @@ def _read(paths: list[str], count: RecordingCount) -> Iterator[tuple[int, int, d
             before = ring.at
             yield ts, ring.header.flags, data
         count.rings.add(ring.count)
+
+
+def _no_recording(path: str) -> TraceError:
+    if not os.path.lexists(path):
+        return TraceError(
+            f"there is no file or folder {path}", hint="a recording is a folder NAME.hkv"
+        )
+    if os.path.isdir(path) and path.rstrip("/").endswith(".hkv"):
+        return TraceError(f"{path} holds no recording", hint="nothing was ever recorded there")
+    return TraceError(f"{path} is no recording", hint="name a folder NAME.hkv")
 
 
 def _unreadable(path: str, error: OSError) -> TraceError:

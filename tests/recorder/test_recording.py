@@ -261,9 +261,17 @@ def test_unreadable_ring_is_named_and_the_others_read(tmp_path: Path) -> None:
 
 
 def test_folder_that_is_no_recording(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(TraceError, match="no recording"):
-            read(folder)
+    empty, file = tmp_path / "empty.hkv", tmp_path / "file.hkv"
+    empty.mkdir()
+    file.touch()
+    for path, what in (
+        (tmp_path, "is no recording"),
+        (file, "is no recording"),
+        (empty, "holds no recording"),
+        (tmp_path / "none.hkv", "there is no file or folder"),
+    ):
+        with pytest.raises(TraceError, match=what):
+            read(path)
 
 
 def test_fault_in_one_thread_leaves_the_others_recording(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_existing_trace_is_kept_and_failures_leave_nothing(
     with pytest.raises(HkvError, match="exists already"):
         ingest(recording.folder, tmp_path / "t.duckdb")
     assert (tmp_path / "t.duckdb").read_text() == "mine"
-    with pytest.raises(TraceError, match="no recording"):
+    with pytest.raises(TraceError, match="there is no file or folder"):
         ingest(tmp_path / "none.hkv", tmp_path / "u.duckdb")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.duckdb", "t.hkv"]
 
