@@ -32,8 +32,9 @@ def command(
     """Read hkv/1 JSON lines into a DuckDB trace.
 
     Nothing is lost: unknown keys, lines that cannot be read and line numbers are kept, and
-    `hkvtool export` gives the same events back. The trace appears under its name when all of it
-    is on disk.
+    `hkvtool export` gives the same events back. But of a line longer than 16 MiB, which no event
+    is, only the first 4,096 bytes are kept. The trace appears under its name when all of it is on
+    disk.
     """
     from hkvtool.store.importing import default_output, import_traces
 

@@ -1,7 +1,8 @@
 """Reading and writing `hkv/1` JSON lines.
 
 A line that cannot be read becomes an event with a `problem` and its own text, so that a
-damaged trace is still a trace, and writing it back loses nothing.
+damaged trace is still a trace, and writing it back loses nothing but the end of such a line
+that is longer than any event.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def read_jsonl(stream: IO[bytes]) -> Iterator[Event]:
                 size += len(line)
             # The ellipsis also keeps what is left from ever being read as a whole event.
             text = kept.decode("utf-8", "replace") + "…"
-            yield Event(pos, MALFORMED, {}, f"a line of {size:,} bytes", text)
+            problem = f"a line of {size:,} bytes, cut after {_KEPT_OF_LONG_LINE:,}"
+            yield Event(pos, MALFORMED, {}, problem, text)
             continue
         line = line.rstrip(b"\r\n")
         if pos == 1:

@@ -66,7 +66,10 @@ def test_a_bad_line_is_an_event_with_a_problem(line: bytes, problem: str) -> Non
 def test_a_long_line_is_cut_and_the_next_one_read() -> None:
     size = MAX_LINE_BYTES + 5
     first, second = read(b"x" * size + b'\n{"ev":"reset"}')
-    assert (first.ev, first.problem) == (MALFORMED, f"a line of {size + 1:,} bytes")
+    assert (first.ev, first.problem) == (
+        MALFORMED,
+        f"a line of {size + 1:,} bytes, cut after 4,096",
+    )
     assert first.raw is not None and len(first.raw) < 10_000
     assert (second.pos, second.ev) == (2, "reset")
 
