@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
 
-from hkvtool.cli.traces import Format, print_json, print_table, progress
+from hkvtool.cli.traces import Format, print_json, print_line, print_table, progress
 
 command = typer.Typer(
     add_completion=False,
@@ -19,30 +22,58 @@ command = typer.Typer(
 _FORMAT = Annotated[Format, typer.Option("--format", help="How to print the figures.")]
 
 
+@command.callback(invoke_without_command=True)
+def _list(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
 @command.command("fold")
 def fold(
     events: Annotated[
         int, typer.Option("--events", min=1_000, max=100_000_000, help="Length of the trace.")
-    ] = 1_000_000,
+    ] = 10_000_000,
+    blocks: Annotated[
+        int, typer.Option("--blocks", min=1, max=256, help="Blocks in each event that names some.")
+    ] = 4,
+    plain_events: Annotated[
+        int, typer.Option("--plain-events", min=1, help="Events that the plain fold gets.")
+    ] = 200_000,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="FILE", help="Keep the trace there.")
+    ] = None,
     format: _FORMAT = Format.TABLE,
 ) -> None:
-    """Fold a synthetic trace, compiled and plain, beside reading it alone."""
+    """Fold a synthetic trace, compiled and plain, beside reading it alone and a bare loop.
+
+    Then open it at some positions, as `hkvtool block --at` does. Events a second are of CPU time.
+    """
     from hkvtool.bench.fold import fold_costs
 
     with progress("writing the trace", events) as told:
-        ways = fold_costs(events, told=told)
+        found = fold_costs(events, blocks, plain_events, keep, told)
     if format is Format.JSON:
-        print_json([dataclasses.asdict(way) for way in ways])
+        print_json(found.facts())
         return
-    base = ways[0]
+    base, plain = found.way("reading alone"), found.way("plain fold")
     print_table(
-        ["", "events", "wall s", "CPU s", "events / CPU s", "of reading"],
+        ["", "events", "wall s", "CPU s", "events / CPU s", "of reading", "of plain", "peak MiB"],
         [
             [w.name, w.events, f"{w.wall:.2f}", f"{w.cpu:.2f}", f"{w.rate:,.0f}",
-             f"{w.rate / base.rate:.3f}"]
-            for w in ways
+             f"{w.rate / base.rate:.3f}", f"{w.rate / plain.rate:,.1f}", w.peak_mib]
+            for w in found.ways if w.events
         ],
     )  # fmt: skip
+    print_line()
+    rows: list[tuple[str, str]] = [
+        (w.name, f"{w.wall:.1f} s, {w.cpu:.1f} s CPU") for w in found.ways if not w.events
+    ]
+    for name, times in (("wall", found.moments_wall), ("CPU", found.moments_cpu)):
+        middle, most = median(times) * 1000, max(times) * 1000
+        rows.append((f"--at, {name}", f"{middle:.0f} ms median, {most:.0f} ms at most"))
+    rows.append(("trace", f"{found.file_bytes / max(1, found.events):.1f} bytes an event"))
+    rows.append(("load of the machine", f"{found.load:.1f} on {os.cpu_count()} cores"))
+    print_table(("", ""), rows)
 
 
 @command.command("ring")

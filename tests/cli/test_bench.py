@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 
-def test_fold_is_measured_beside_reading(hkvtool: Any) -> None:
-    ways = json.loads(hkvtool("bench", "fold", "--events", "2000", "--format", "json").out)
-    assert [way["name"] for way in ways] == [
-        "reading alone", "compiling, or its cache", "compiled fold", "plain fold",
+
+def test_fold_is_measured_beside_reading(hkvtool: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.duckdb"
+    found = json.loads(
+        hkvtool(
+            "bench", "fold", "--events", "2000", "--blocks", "3", "--plain-events", "500",
+            "--keep", str(kept), "--format", "json",
+        ).out
+    )  # fmt: skip
+    ways = {way["name"]: way for way in found["ways"]}
+    assert list(ways)[:7] == [
+        "reading alone", "reading every column", "bare loop", "compiled fold", "of which folding",
+        "plain fold", "events for it",
     ]  # fmt: skip
-    assert [way["events"] for way in ways] == [2000, 1000, 2000, 2000]
-    assert all(way["cpu"] >= 0 for way in ways)
+    assert list(ways)[7].startswith("compiling")
+    assert ways["compiled fold"]["events"] == found["events"] == pytest.approx(2000, rel=0.1)
+    assert ways["plain fold"]["events"] == 500
+    assert ways["reading alone"]["of_reading"] == ways["plain fold"]["of_plain"] == 1
+    assert ways["compiled fold"]["wall"] > ways["of which folding"]["wall"] > 0
+    assert len(found["moments_wall"]) == len(found["moments_cpu"]) > 5
+    assert kept.stat().st_size == found["file_bytes"]
 
 
-def test_a_table_gives_the_ratio(hkvtool: Any) -> None:
+def test_a_table_gives_the_ratios_and_the_moments(hkvtool: Any, tmp_path: Path) -> None:
     lines = hkvtool("bench", "fold", "--events", "1000").out.splitlines()
-    assert lines[0].endswith("of reading")
-    assert lines[1].split()[-1] == "1.000"
+    assert "of reading" in lines[0] and "of plain" in lines[0]
+    assert lines[1].split()[-3] == "1.000"
+    assert any(line.split()[:2] == ["--at,", "wall"] for line in lines)
+
+
+def test_a_measuring_process_that_fails_is_told(
+    hkvtool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hkvtool.bench.fold.__name__", "hkvtool.bench.nothing")
+    found = hkvtool("bench", "fold", "--events", "1000")
+    assert found.code == 2 and "measuring process" in found.err
 
 
 def test_without_a_name_it_says_which_there_are(hkvtool: Any) -> None:
     found = hkvtool("bench")
-    assert found.code == 2
-    assert "hkvtool bench --help" in found.err
+    assert found.code == 0
+    assert [name for name in ("fold", "ring", "engine") if name not in found.out] == []
 
 
 def test_the_engine_is_the_same_recorded_or_not(hkvtool: Any) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import Data, events
 
 from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.jit import compiled, ready
 from hkvtool.store import open_trace
 from tests.state.fold_facts import facts
 from tests.state.hostile import DECLARED, hostile
@@ -113,6 +114,14 @@ def test_what_a_correct_engine_records(jsonl, seed: int) -> None:
 def test_what_many_correct_engines_record(jsonl, seed: int) -> None:
     lines = valid(seed)
     alike(lines, stops_of(seed, len(lines)), jsonl)
+
+
+def test_what_is_compiled_ahead_is_what_folds_call(jsonl, duckdb) -> None:
+    ready()
+    for put in (jsonl, duckdb):
+        with open_trace(put(hostile(3, 200))) as trace:
+            CompiledFold(trace).advance()
+    assert [len(compiled(name).signatures) for name in ("run", "forget_dead")] == [1, 1]
 
 
 def test_folded_batches_are_the_events_that_change_blocks(jsonl, duckdb) -> None:
