@@ -34,6 +34,14 @@ IN_BATCH = tuple(name for name in INTS if name in Batch.__dataclass_fields__)
 UNFOLDED = ("actor", "part")
 """Columns that the fold of block states does not look at."""
 
+FILLED_BY: dict[str, frozenset[str]] = {
+    "handle": frozenset({"store_begin", "load_begin", "store_end", "load_end"}),
+    "pool2": frozenset({"store_begin", "load_begin"}),
+    "kv_version": frozenset({"index", "store_begin", "load_begin"}),
+    "aux": frozenset({"rollback", "copy"}),
+}
+"""Columns of which the fold looks at few kinds of events."""
+
 FOLDED_KINDS = frozenset(BY_CODE[code].name for code in FOLDED)
 
 
@@ -92,7 +100,7 @@ class Chunk:
     def batch(self, folded: bool = False) -> Batch:
         """The chunk as `Trace.batches` gives it; arrays are read-only, as from DuckDB."""
         ints: dict[str, Any] = {
-            name: nobody(self.n) if folded and name in UNFOLDED else frozen(self.column(name))
+            name: absent(name, self.n) if folded and name in UNFOLDED else frozen(self.column(name))
             for name in IN_BATCH
         }
         lists: dict[str, Any] = {}
@@ -135,9 +143,9 @@ class Chunk:
 _CONTROL = np.array(sorted(CONTROL), np.int64)
 
 
-def nobody(n: int) -> Ints:
-    """A column of absent names, which takes no memory."""
-    return np.broadcast_to(np.int64(NO_NAME), n)
+def absent(name: str, n: int) -> Ints:
+    """A column without a value."""
+    return frozen(np.full(n, ABSENT[name], np.int64))
 
 
 def frozen(values: Ints) -> Ints:

@@ -14,7 +14,16 @@ from hkvtool.model.event import Event
 from hkvtool.model.rows import Row, decode
 from hkvtool.state.batch import Batch, ListColumn
 from hkvtool.state.codes import CONTROL, FOLDED
-from hkvtool.store.columns import ABSENT, IN_BATCH, INTS, LISTS, UNFOLDED, frozen, nobody
+from hkvtool.store.columns import (
+    ABSENT,
+    FILLED_BY,
+    IN_BATCH,
+    INTS,
+    LISTS,
+    UNFOLDED,
+    absent,
+    frozen,
+)
 from hkvtool.store.conditions import ev_among, span, where
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
 from hkvtool.store.filters import Filter
@@ -72,17 +81,29 @@ class DuckTrace(Trace):
         until: int | None = None,
         folded: bool = False,
     ) -> Iterator[Batch]:
-        columns = _FOLDED_COLUMNS if folded else _COLUMNS
+        columns = self._folded_columns if folded else _COLUMNS
         query = f"SELECT {columns} FROM events {span(since, until, FOLDED if folded else ())}"
         for chunk in self._stream(query, size):
             there = set(chunk.schema.names)
             ints: dict[str, Any] = {
-                name: chunk.column(name).to_numpy() if name in there else nobody(chunk.num_rows)
+                name: chunk.column(name).to_numpy()
+                if name in there
+                else absent(name, chunk.num_rows)
                 for name in IN_BATCH
             }
             lists = {name: _list_column(chunk.column(name)) for name in LISTS}
             rest = {} if folded else _texts(chunk.column("rest"))
             yield Batch(n=chunk.num_rows, rest=rest, **ints, **lists)
+
+    @cached_property
+    def _folded_columns(self) -> str:
+        """What the fold takes, without the columns that no event of this trace fills."""
+        there = {kind for kind, count in self.kinds.items() if count}
+        ints = [
+            name for name in IN_BATCH
+            if name not in UNFOLDED and (name not in FILLED_BY or FILLED_BY[name] & there)
+        ]  # fmt: skip
+        return ", ".join([_filled(name) for name in ints] + [f'"{name}"' for name in LISTS])
 
     @classmethod
     def unfinished(cls, path: str, con: Connection, facts: dict[str, Any]) -> DuckTrace:
@@ -236,9 +257,6 @@ _ROW = ", ".join(
     [_filled(name) for name in INTS] + [f'"{n}"' for n in Row._fields if n not in INTS]
 )
 _STORED = ", ".join(f'"{name}"' for name in Row._fields)
-_FOLDED_COLUMNS = ", ".join(
-    [_filled(name) for name in IN_BATCH if name not in UNFOLDED] + [f'"{name}"' for name in LISTS]
-)
 _COLUMNS = ", ".join(
     [_filled(name) for name in IN_BATCH]
     + [f'"{name}"' for name in LISTS]
