@@ -57,6 +57,22 @@ def test_the_last_of_several_states_ends_where_the_hash_does() -> None:
     story = Story("recurrent")
     story.alloc(1, 2).write(0, 8, 1, 2).publish({1: "h1", 2: "h2"}, tokens=[0, 8])
     assert [story.of(b, "pub_hi") for b in (1, 2)] == [4, 8]
+    # One block for all of them: it is the last state that stays.
+    story.alloc(3).write(0, 8, 3).publish({3: "h3"}, tokens=[0, 8])
+    assert story.of(3, "pub_hi") == 8 and story.state(3).recoverable
+
+
+def test_an_entry_remembers_when_and_up_to_where(story: Story) -> None:
+    story.alloc(1).write(0, 4, 1).publish({1: "h"}, tokens=[0, 3])
+    arrays, entry = story.fold.st, story.fold.st.first_entry[story.slot(1)]
+    assert (arrays.e_pos[entry], arrays.e_hi[entry]) == (story.pos, 3)
+    assert (arrays.e_gen[entry], arrays.e_epoch[entry], arrays.e_table[entry]) == (1, 0, 0)
+
+
+def test_a_hash_says_which_table_a_block_is_of(story: Story) -> None:
+    w = story.declare("w", "swa", window=8)
+    story.publish({3: "h"}, group="w").publish({3: "i"})
+    assert story.of(3, "table") == w.table_id
 
 
 def test_a_write_by_another_changes_what_was_published(story: Story) -> None:

@@ -108,17 +108,17 @@ def test_owners_hold_what_they_allocated_last(story: Story) -> None:
     assert story.owned("b") == [] and story.state(2).owner is None
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), BLOCKS), max_size=20))
-def test_owner_chains_are_what_was_allocated(allocs: list[tuple[str, list[int]]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), BLOCKS), max_size=20))
+def test_owner_chains_are_what_was_allocated(allocs: list[tuple[str | None, list[int]]]) -> None:
     story = Story()
-    owner: OrderedDict[int, str] = OrderedDict()
+    owner: OrderedDict[int, str | None] = OrderedDict()
     for req, blocks in allocs:
-        story.alloc(*blocks, req=req)
+        story.say("alloc", group="kv", blocks=blocks, **({"req": req} if req else {}))
         for block in blocks:
             owner[block] = req
             owner.move_to_end(block)
-    for req in {req for req, _ in allocs}:
-        assert story.owned(req) == [b for b, who in reversed(owner.items()) if who == req]
+        for who in {req for req, _ in allocs if req} & set(owner.values()):
+            assert story.owned(who) == [b for b, other in reversed(owner.items()) if other == who]
 
 
 def test_tokens_go_on_behind_the_last_block_of_the_request(story: Story) -> None:
@@ -139,6 +139,22 @@ def test_each_table_of_a_request_goes_on_by_itself(story: Story) -> None:
     assert [story.of(b, "start") for b in (1, 2, 3, 4)] == [0, 4, 0, 8]
 
 
+def test_a_block_is_of_the_table_it_was_allocated_for(story: Story) -> None:
+    w = story.declare("w", "swa", window=8)
+    story.alloc(1).alloc(2, group="w").say("alloc", pool="gpu", blocks=[3])
+    assert [story.of(b, "table") for b in (1, 2, 3)] == [0, w.table_id, -1]
+    story.alloc(1, group="w")
+    assert story.state(1).why_not == "HKV601" and story.of(1, "table") == w.table_id
+
+
+def test_when_a_block_was_freed(story: Story) -> None:
+    story.alloc(1, 2, 3).say("free", group="kv", blocks=[1, 2])
+    freed = story.pos
+    assert [story.of(b, "free_pos") for b in (1, 2, 3)] == [freed, freed, -1]
+    story.say("touch", group="kv", blocks=[1]).alloc(2)
+    assert [story.of(b, "free_pos") for b in (1, 2)] == [-1, -1]
+
+
 def test_pins_are_counted(story: Story) -> None:
     story.alloc(1).say("pin", pool="gpu", blocks=[1], owner="conn")
     story.say("pin", group="kv", blocks=[1, 2]).say("unpin", pool="gpu", blocks=[2, 2])
@@ -153,6 +169,22 @@ def test_the_last_event_that_named_a_block_is_its_last_touch(story: Story) -> No
     assert [story.state(b).last_touch for b in (1, 2, 3)] == [at + 1, at + 1, at]
     story.say("seal", group="kv", blocks=[3, 7], version=1)
     assert story.state(7).last_touch == at + 2 and story.state(7).uncertain
+    for ev, keys in (
+        ("touch", {"group": "kv"}),
+        ("free", {"group": "kv"}),
+        ("free", {"group": "kv", "front": [6]}),
+        ("pin", {"pool": "gpu"}),
+        ("slide", {"group": "kv", "req": "a"}),
+        ("zero", {"pool": "gpu"}),
+        ("publish", {"group": "kv", "hashes": ["h"]}),
+        ("unpublish", {"group": "kv"}),
+        ("store_begin", {"group": "kv", "handle": "t"}),
+    ):
+        story.say(ev, blocks=[2], **keys)
+        assert story.state(2).last_touch == story.pos, ev
+        assert "front" not in keys or story.state(6).last_touch == story.pos
+    story.say("copy", group="kv", src=[2], dst=[3])
+    assert story.state(2).last_touch == story.state(3).last_touch == story.pos
 
 
 # --- steps in flight -----------------------------------------------------------------------
