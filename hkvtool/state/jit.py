@@ -7,6 +7,7 @@ stale cache; compiling takes half a minute, once a machine.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import types
 from pathlib import Path
@@ -35,6 +36,8 @@ _INLINED = frozenset(
 )
 """Functions that are compiled into their callers: a call hands over some seventy arrays, and these
 are called for nearly every event. The rest would only make compiling slower."""
+
+_log = logging.getLogger("hkvtool")
 
 _compiled: dict[str, Any] = {}
 
@@ -89,7 +92,11 @@ def _compile() -> None:
     import numba
 
     settings: Any = numba.config
-    settings.CACHE_DIR = str(cache_folder())
+    folder = cache_folder()
+    settings.CACHE_DIR = str(folder)
+    if not any(folder.rglob("*.nbc")):
+        # Without a handler this goes to stderr: nobody should wait and not know for what.
+        _log.warning("compiling the fold for this machine, which takes about a minute, once")
     for module in _SOURCES:
         space = dict(vars(module))
         space.update({name: _compiled[name] for name in _compiled if name in space})
