@@ -59,7 +59,7 @@ def _limits(spill: str, memory: int) -> dict[str, str]:
     return {
         "enable_progress_bar": "false",
         "memory_limit": f"'{memory >> 20}MiB'",
-        "threads": str(_threads()),
+        "threads": str(threads()),
         "temp_directory": f"'{quoted}'",
         "python_enable_replacements": "false",
         "allow_community_extensions": "false",
@@ -70,7 +70,8 @@ def _limits(spill: str, memory: int) -> dict[str, str]:
     }
 
 
-def _threads() -> int:
+def threads() -> int:
+    """How many threads may work at once: the cores that this process may use, four at most."""
     return max(1, min(4, len(os.sched_getaffinity(0))))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.rows import Row, decode
 from hkvtool.state.batch import Batch, ListColumn
 from hkvtool.state.codes import CONTROL, FOLDED
+from hkvtool.store.ahead import ahead
 from hkvtool.store.columns import (
     ABSENT,
     FILLED_BY,
@@ -25,7 +26,7 @@ from hkvtool.store.columns import (
     frozen,
 )
 from hkvtool.store.conditions import ev_among, span, where
-from hkvtool.store.connect import Connection, explained, open_read_only, record_batches
+from hkvtool.store.connect import Connection, explained, open_read_only, record_batches, threads
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
 from hkvtool.store.schema import META, SCHEMA_VERSION, TABLES
@@ -81,6 +82,12 @@ class DuckTrace(Trace):
         until: int | None = None,
         folded: bool = False,
     ) -> Iterator[Batch]:
+        batches = self._batches(size, since, until, folded)
+        return ahead(batches) if folded and threads() > 1 else batches
+
+    def _batches(
+        self, size: int, since: int | None, until: int | None, folded: bool
+    ) -> Generator[Batch, None, None]:
         columns = self._folded_columns if folded else _COLUMNS
         query = f"SELECT {columns} FROM events {span(since, until, FOLDED if folded else ())}"
         for chunk in self._stream(query, size):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -66,14 +65,15 @@ def keyframe_rows(trace: Trace) -> Iterator[Keyframe]:
 def unpacked_all(rows: Sequence[tuple[str, int, int, bytes]]) -> list[Chunk]:
     """Chunks from their rows: field, number, size, packed data."""
     from hkvtool.state.keyframes import Chunk
+    from hkvtool.store.connect import threads
 
     def some(first: int) -> list[Chunk]:
-        mine = rows[first::threads]
+        mine = rows[first::count]
         return [Chunk(field, number, unpacked(data, size)) for field, number, size, data in mine]
 
-    threads = min(4, os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads) as pool:
-        return [chunk for chunks in pool.map(some, range(threads)) for chunk in chunks]
+    count = threads()
+    with ThreadPoolExecutor(count) as pool:
+        return [chunk for chunks in pool.map(some, range(count)) for chunk in chunks]
 
 
 def packed(data: bytes) -> bytes:
