@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
-from time import perf_counter, process_time
+from time import perf_counter, process_time, thread_time
 from typing import Any
 
 from hkvtool.bench.synthetic import synthetic_trace
@@ -48,14 +48,14 @@ class Way:
         return self.events / max(self.cpu, 1e-9)
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Count what is done inside."""
-        wall, cpu = perf_counter(), process_time()
+    def timed(self, clock: Callable[[], float] = process_time) -> Iterator[None]:
+        """Count what is done inside; `clock` tells CPU time, of all threads or of this one."""
+        wall, cpu = perf_counter(), clock()
         try:
             yield
         finally:
             self.wall += perf_counter() - wall
-            self.cpu += process_time() - cpu
+            self.cpu += clock() - cpu
 
 
 @dataclass
@@ -157,10 +157,11 @@ def _measured(path: str, plain_events: int) -> dict[str, Any]:
                 loop(batch)
 
         fold, alone = Way("compiled fold", count), Way("of which folding", count)
-        with _peak(fold), fold.timed():
-            source = _Unread(trace)
+        source = _Waiting(trace)
+        with _peak(fold), fold.timed(), alone.timed(thread_time):
             CompiledFold(source).advance()
-        alone.wall, alone.cpu = fold.wall - source.reading.wall, fold.cpu - source.reading.cpu
+        alone.wall -= source.waiting.wall
+        alone.cpu -= source.waiting.cpu
 
         plain, decoding = _plain(trace, min(plain_events, count))
         rng, last = Random(0), trace.meta["last_pos"]
@@ -179,18 +180,18 @@ def _measured(path: str, plain_events: int) -> dict[str, Any]:
     }
 
 
-class _Unread:
-    """A trace that counts what reading it takes."""
+class _Waiting:
+    """A trace that counts how long the fold waits for its batches."""
 
     def __init__(self, trace: Any) -> None:
         self.path, self.names, self.control = trace.path, trace.names, trace.control
-        self.reading = Way("reading", trace.count)
+        self.waiting = Way("waiting", trace.count)
         self._trace = trace
 
     def batches(self, *args: Any, **keys: Any) -> Iterator[Any]:
         batches = self._trace.batches(*args, **keys)
         while True:
-            with self.reading.timed():
+            with self.waiting.timed(thread_time):
                 batch = next(batches, None)
             if batch is None:
                 return
