@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,20 @@ def test_unpublish_by_block_by_hash_and_by_table(story: Story) -> None:
     assert story.hit("i") == [2]
     story.say("unpublish", blocks=[2, 3])
     assert story.hit("i") == story.hit("h") == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"hashes": ["i"]}, {"group": "kv", "blocks": [1], "hashes": ["i"]}],
+    ids=["by hash", "by pair"],
+)
+def test_a_chain_starts_with_a_live_hash(story: Story, keys: dict[str, Any]) -> None:
+    story.alloc(1).publish({1: "h"}).publish({1: "i"}).say("unpublish", **keys)
+    arrays, slot = story.fold.st, story.slot(1)
+    assert arrays.e_live[arrays.first_entry[slot]] == 1 and story.state(1).published == "h"
+    assert story.state(1).last_touch == story.pos
+    story.say("reset")
+    assert arrays.first_entry[slot] == -1
 
 
 def test_lists_of_two_lengths_name_blocks(story: Story) -> None:
