@@ -122,6 +122,7 @@ class _Check:
 
     def _event(self, event: Event) -> None:
         ctx = self.ctx
+        event = event.meant
         problem = event.problem
         ctx.meet(event)
         if problem is None:

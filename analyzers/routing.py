@@ -53,8 +53,10 @@ def form_faults(ctx: Context, read: Read) -> list[Fault]:
         if ctx.meant(slot, read.event.step) != st.gen[slot]:
             continue
         if foreign(ctx.fold, group, slot):
-            owner = next(g for g in groups if g.table_id == st.table[slot])
-            why = f"it was allocated for group {owner.name} (form {owner.form})"
+            owner = next((g for g in groups if g.table_id == st.table[slot]), None)
+            why = "it was allocated for a block table that no group has any more"
+            if owner is not None:
+                why = f"it was allocated for group {owner.name} (form {owner.form})"
             faults.append(Fault("HKV601", Kind.FOREIGN, slot, span or (0, 0), why))
         elif _dirty(ctx, group, slot, groups):
             why = (

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hkvtool.model.events import ACCESSES, DEFAULT_ACTOR, DEVICE_ACTOR, check_keys
+from hkvtool.model.events import ACCESSES, DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS, check_keys
 
 MALFORMED = "?"
 """`Event.ev` of a line that is no event at all; its text is in `Event.raw`."""
+
+_KEYS = {name: frozenset(spec.keys) | {"ev"} for name, spec in EVENTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ class Event:
         """An event from its object, checked against the table."""
         name = data.get("ev")
         return Event(pos, name if isinstance(name, str) else MALFORMED, data, check_keys(data))
+
+    @property
+    def meant(self) -> Event:
+        """The event without the keys that its kind does not have: those are kept, and nobody has
+        checked them."""
+        keys = _KEYS.get(self.ev)
+        if keys is None or self.data.keys() <= keys:
+            return self
+        known = {key: value for key, value in self.data.items() if key in keys}
+        return Event(self.pos, self.ev, known, self.problem, self.raw)
 
     @property
     def actor(self) -> str:

@@ -28,8 +28,6 @@ NO_SLOT = -(1 << 40)
 """Stands for a block id that is none: ``base + NO_SLOT`` is below 0 in any trace."""
 
 _FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
-_KEYS = {name: frozenset(spec.keys) | {"ev"} for name, spec in EVENTS.items()}
-_GROUPED = frozenset(name for name, keys in _KEYS.items() if "group" in keys) - {"wire"}
 _GROUP_OR_POOL = frozenset(["alloc", "touch", "free", "pin", "unpin", "zero"])
 
 
@@ -316,6 +314,7 @@ class Fold:
         """Fold one event; says why where it is impossible as written, and then changes nothing."""
         if event.problem is not None:
             return Problem(event.problem)
+        event = event.meant
         if self.gaps and event.ev != "dropped":
             gap = self.gaps.pop(event.actor, None)
             if gap is not None:
@@ -324,7 +323,7 @@ class Fold:
         if control is not None:
             return control(event)
         group = None
-        if "group" in event and event.ev in _GROUPED:
+        if "group" in event and event.ev != "wire":
             group = self.group(event["group"])
             if group is None:
                 return Problem(f"{event.ev}: group {event['group']!r} is not declared")
@@ -334,8 +333,6 @@ class Fold:
 
     def _fold(self, event: Event, group: Group | None) -> Problem | None:
         kind, data = event.ev, event.data
-        if not data.keys() <= _KEYS[kind]:
-            data = {key: value for key, value in data.items() if key in _KEYS[kind]}
         pool = group.pool if group else None
         if "pool" in data:
             pool = self.declared.pools.get(str(data["pool"]))
