@@ -185,7 +185,7 @@ def write(
     if n == 0 or unit <= 0:
         return
     first = t0 - t0 % unit
-    pieces = 1 if t1 == t0 else (t1 - first + unit - 1) // unit
+    pieces = 1 if t1 == t0 else max(0, (t1 - first + unit - 1) // unit)
     skip = 0
     if pieces > n:
         # Only what the blocks can hold stays: the last lap of a ring, the last states.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hkvtool.model.rows import MISSING
+from hkvtool.model.rows import MISSING, NO_NAME
 from hkvtool.state.arrays import IDLE
 from hkvtool.state.codes import (
     ALLOC,
@@ -151,7 +151,7 @@ def run(
         if kind in (PUBLISH, UNPUBLISH):
             for j in range(ho[i], ho[i + 1]):
                 good = good and 0 <= hsh[j] < len(st.first_of_hash)
-        if not good or who >= len(st.own_head):
+        if not good or not NO_NAME <= who < len(st.own_head):
             refused += 1
             continue
         step(

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Data, events
 
+from hkvtool.state.codes import CONTROL
 from hkvtool.state.compiled import CompiledFold
 from hkvtool.state.jit import compiled, ready
+from hkvtool.state.soundness import unsound
 from hkvtool.store import open_trace
 from tests.state.fold_facts import facts
 from tests.state.hostile import DECLARED, hostile
@@ -146,3 +148,40 @@ def test_hashes_of_a_snapshot_take_no_room_from_those_behind(jsonl) -> None:
         ],
     ]
     alike([*DECLARED, *lines], [9, 20], jsonl)
+
+
+@pytest.mark.parametrize(
+    "column", ["req", "group", "group2", "pool", "pool2", "handle", "aux", "t0", "t1", "step"]
+)
+@pytest.mark.parametrize("value", [2**31 - 1, -7])
+def test_an_altered_file_leads_nowhere(duckdb, column: str, value: int) -> None:
+    import duckdb as database
+
+    path = duckdb(hostile(17, 200))
+    with database.connect(str(path)) as con:
+        declared = f"ev IN ({', '.join(map(str, CONTROL))})"
+        con.execute(
+            f'UPDATE events SET "{column}" = {value} WHERE "{column}" >= 0 AND NOT {declared}'
+        )
+    with open_trace(path) as trace:
+        fold = CompiledFold(trace)
+        fold.advance()
+    assert unsound(fold.st) is None
+    if column in ("req", "group", "pool", "handle") and value > 0:
+        assert fold.refused > 0
+
+
+def test_an_altered_hash_leads_nowhere(duckdb) -> None:
+    import duckdb as database
+
+    path = duckdb(hostile(17, 200))
+    with database.connect(str(path)) as con:
+        con.execute(
+            "CREATE TABLE altered AS "
+            "SELECT * REPLACE ([2147483647 FOR h IN hashes] AS hashes) FROM events ORDER BY pos"
+        )
+        con.execute("DROP TABLE events; ALTER TABLE altered RENAME TO events")
+    with open_trace(path) as trace:
+        fold = CompiledFold(trace)
+        fold.advance()
+    assert fold.refused > 0 and unsound(fold.st) is None

@@ -174,15 +174,17 @@ def test_a_group_declared_later_was_not_published(story: Story) -> None:
 
 NAMES = st.sampled_from(["h0", "h1", "h2"])
 BLOCK = st.integers(1, 3)
+PUBLISH = st.tuples(st.just("publish"), BLOCK, NAMES)
 OPS = st.lists(
     st.one_of(
-        st.tuples(st.just("publish"), BLOCK, NAMES),
+        *[PUBLISH] * 6,
         st.tuples(st.just("pair"), BLOCK, NAMES),
         st.tuples(st.just("block"), BLOCK, st.none()),
         st.tuples(st.just("hash"), st.none(), NAMES),
         st.tuples(st.just("reset"), st.none(), st.none()),
         st.tuples(st.just("alloc"), BLOCK, st.none()),
     ),
+    min_size=6,
     max_size=30,
 )
 

@@ -65,6 +65,7 @@ OPS = st.lists(
         st.tuples(st.just("free"), BLOCKS),
         st.tuples(st.just("front"), BLOCKS),
     ),
+    min_size=10,
     max_size=40,
 )
 
