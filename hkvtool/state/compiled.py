@@ -56,8 +56,7 @@ class CompiledFold(Fold):
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._control_events = [e for e in source.control if e.problem is None]
-        snapshots = [e for e in self._control_events if e.ev == "state"]
+        snapshots = [e for e in source.control if e.ev == "state"]
         names = ToldNames(
             source.names,
             {
@@ -80,7 +79,7 @@ class CompiledFold(Fold):
         tables: set[str] = set()
         per_pool: dict[str, set[str]] = {}
         groups: set[str] = set()
-        for event in self._control_events:
+        for event in self.source.control:
             if event.ev == "pool":
                 name = str(event["pool"])
                 caps[name] = max(caps.get(name, 0), event["blocks"])
@@ -229,7 +228,7 @@ class CompiledFold(Fold):
     ) -> Iterator[Batch]:
         """`advance`, stopping behind each batch of `size` events."""
         waiting = [
-            e for e in self._control_events
+            e for e in self.source.control
             if (since is None or e.pos >= since) and (until is None or e.pos <= until)
         ]  # fmt: skip
         waiting.reverse()

@@ -120,7 +120,7 @@ def restored(source: Source, pos: int, chunks: Iterable[Chunk]) -> CompiledFold:
     fold = CompiledFold(source)
     declared = [e for e in source.control if e.pos <= pos]
     for event in declared:
-        if event.problem is None and event.ev in _DECLARING:
+        if event.ev in _DECLARING:
             fold.apply(event)
     header = fold.st.h.copy()
     for chunk in sorted(chunks, key=lambda c: c.field != "h"):

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.model.event import Event
-from hkvtool.model.events import BY_CODE
+from hkvtool.model.events import BY_CODE, check_keys
 from hkvtool.model.rows import Names
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import CONTROL, KERNEL
@@ -50,8 +50,10 @@ class Trace(ABC):
 
     @cached_property
     def control(self) -> list[Event]:
-        """The rare events that declare or rearrange; those with a problem among them."""
-        return list(self.events(kinds=CONTROL_KINDS))
+        """The rare events that declare or rearrange, without those that have a problem. An altered
+        file may hold others than a reader of lines would have let through."""
+        found = self.events(kinds=CONTROL_KINDS)
+        return [e for e in found if e.problem is None and check_keys(dict(e.data)) is None]
 
     @property
     def count(self) -> int:
