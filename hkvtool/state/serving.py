@@ -99,7 +99,7 @@ def block_fault(
         return None
     if latest and st.loads[slot] > 0:
         return Fault("HKV305", Kind.LOADING, slot, span, "its load has not ended", waiting=True)
-    mine = st.owner[slot] == reader
+    mine = reader >= 0 and st.owner[slot] == reader
     if latest and not mine and stale_hash(fold, group, slot):
         why = "its hash was published for an earlier content"
         return Fault("HKV105", Kind.STALE_HASH, slot, span, why)

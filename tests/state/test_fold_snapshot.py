@@ -63,6 +63,28 @@ def test_a_tail_or_a_state_is_never_counted() -> None:
         assert story.of(1, "vague") == a.VAGUE
 
 
+def test_what_was_known_of_the_tokens_is_replaced(story: Story) -> None:
+    story.alloc(1, 2).write(0, 8, 1, 2)
+    snapshot(story, blocks=[1, 2], gens=[1, 1], refs=[1, 1], written=[0, 3], groups=["kv", "kv"])
+    assert story.state(1).written == 0 and story.of(1, "cid") == 0
+    assert story.of(2, "hi") == 3 and story.of(2, "vague") == a.COUNTED
+
+
+def test_the_group_is_the_table_a_block_is_of(story: Story) -> None:
+    w = story.declare("w", "swa", window=8)
+    snapshot(story, blocks=[1, 2], refs=[1, 1], groups=["w", None])
+    assert [story.of(b, "table") for b in (1, 2)] == [w.table_id, -1]
+    assert story.state(1).why_not == "HKV601"
+
+
+def test_content_is_of_the_present_weights(story: Story) -> None:
+    story.say("weights", version=2)
+    snapshot(story, blocks=[1], refs=[1], written=[4], groups=["kv"])
+    assert story.state(1).recoverable
+    story.say("weights", version=3)
+    assert story.state(1).why_not == "HKV105"
+
+
 def test_versions(story: Story) -> None:
     snapshot(story, blocks=[1], refs=[1], written=[4], groups=["kv"], versions=[5])
     assert story.state(1).version == 5
@@ -76,6 +98,7 @@ def test_hashes_are_those_that_lead_there_and_no_others(story: Story) -> None:
     assert story.hit("h") == [1] and story.hit("k") == [1]
     assert story.hit("i") == story.hit("j") == []
     assert story.of(1, "live") == 2
+    assert story.fold.st.first_entry[story.slot(2)] == -1
     # What is said again is no second entry.
     snapshot(story, blocks=[1], gens=[1], hashes=["h"])
     assert story.of(1, "live") == 1 and story.state(1).published == "h"
@@ -99,6 +122,8 @@ def test_the_free_order_is_as_told(story: Story) -> None:
     snapshot(story, blocks=[1, 2, 3, 4], refs=[0, 0, 1, 0], free_order=[4, 1, 3])
     # Block 3 is held, and block 2 was not named: it is reused after those.
     assert story.free() == [4, 1, 2]
+    snapshot(story, blocks=[], free_order=[2])
+    assert story.free() == [2, 4, 1] and story.state(2).last_touch == story.pos
 
 
 def test_a_snapshot_settles_doubt(story: Story) -> None:
