@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hkvtool.model.rows import MISSING
 from hkvtool.state import arrays as a
 from hkvtool.state.content import add_run, covers
 from tests.state.stories import Story
@@ -199,6 +200,19 @@ def test_zero_clears_one_component_or_all(story: Story) -> None:
     assert story.of(1, "cpos", "w") == story.pos and story.of(1, "cpos") == -1
     story.say("zero", pool="gpu", blocks=[1])
     assert story.state(1).written == 0
+
+
+def test_nothing_is_left_of_what_was_cleared(story: Story) -> None:
+    story.declare("ix", "indexer", table="kv", serves="kv")
+    held = ("cid", "lo", "hi", "lo2", "hi2", "vague")
+    story.alloc(1).write(8, 9, 1, group="ix").write(10, 11, 1, group="ix")
+    story.say("index", group="ix", blocks=[1], version=3, kv_version=2, tokens=[12, 13])
+    assert story.of(1, "kver", "ix") == 2 and all(story.of(1, f, "ix") for f in held[:5])
+    story.say("zero", group="kv", blocks=[1]).say("zero", group="ix", blocks=[1])
+    assert [story.of(1, field, "ix") for field in held] == [0] * 6
+    assert story.of(1, "kver", "ix") == MISSING
+    story.say("state", pool="gpu", blocks=[2], refs=[1]).say("zero", pool="gpu", blocks=[2])
+    assert story.of(2, "vague") == 0 and not story.state(2).recoverable
 
 
 def test_a_copy_brings_what_the_source_holds(story: Story) -> None:
