@@ -20,7 +20,7 @@ from hkvtool.state.fold import FEW, NO_SLOT, Fold, Problem
 from hkvtool.state.jit import compiled
 from hkvtool.state.told_names import ToldNames
 
-MAX_BYTES = 1 << 31
+MAX_BYTES = 1 << 32
 """What the arrays may take, and half of the machine's memory if that is less; beyond, fold plain,
 which holds only the blocks that are named."""
 

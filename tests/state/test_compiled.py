@@ -17,6 +17,7 @@ from hkvtool.state.compiled import CompiledFold
 from hkvtool.state.jit import compiled, ready
 from hkvtool.state.soundness import unsound
 from hkvtool.store import open_trace
+from hkvtool.store.moments import fold_at
 from tests.state.fold_facts import facts
 from tests.state.hostile import DECLARED, hostile
 from tests.state.traces import FOLDED_KINDS, Plain, fewest, imported, parted, valid, written
@@ -57,6 +58,8 @@ def forgetful() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hkvtool.state.fold.FEW", 3)
         patch.setattr("hkvtool.state.compiled.FEW", 3)
+        # Pools of any size may be declared; these tests are not about them.
+        patch.setattr("hkvtool.state.compiled.MAX_BYTES", 1 << 24)
         yield
 
 
@@ -97,7 +100,7 @@ def test_a_hostile_stream_from_duckdb(duckdb, seed: int) -> None:
     alike(lines, stops_of(seed, len(lines)), duckdb)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(events(), max_size=20))
 def test_events_as_the_format_allows_them(jsonl, lines: list[Data]) -> None:
     alike([*DECLARED, *lines], [], jsonl)
@@ -116,6 +119,19 @@ def test_what_a_correct_engine_records(jsonl, seed: int) -> None:
 def test_what_many_correct_engines_record(jsonl, seed: int) -> None:
     lines = valid(seed)
     alike(lines, stops_of(seed, len(lines)), jsonl)
+
+
+@pytest.mark.parametrize("blocks", [1 << 31, 1 << 61])
+def test_pools_that_are_too_large_are_left_to_the_plain_fold(
+    jsonl, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hkvtool.store.moments.PLAIN_LIMIT", 0)
+    lines = [{**DECLARED[0], "blocks": blocks}, *DECLARED[1:]]
+    lines.append({"ev": "alloc", "group": "kv", "blocks": [blocks - 1], "req": "a"})
+    with open_trace(jsonl(lines)) as trace:
+        assert not CompiledFold(trace).fits
+        fold = fold_at(trace)
+    assert fold.find(fold.declared.pools["gpu"], blocks - 1) is not None
 
 
 def test_what_is_compiled_ahead_is_what_folds_call(jsonl, duckdb) -> None:
