@@ -216,11 +216,21 @@ class Scheduler:
         self.enter(live)
 
     def enter(self, live: Live) -> None:
-        """Make the request a running one: the decision to resume."""
+        """Make the request a running one: the decision to resume.
+
+        What was free when a load began may be taken by its end. Then the request, admitted
+        last, is the one to give its blocks back; what it loaded stays cached.
+        """
         live.stage, live.refused = Stage.RUNNING, False
         self.running.append(live)
         self.emit("admit", req=live.request.id)
-        if live.hit:
+        if not live.hit:
+            return
+        needs = {t.name: t.lead.needs(live.ahead) for t in self.config.preset.tables}
+        lacks = sum(map(len, self.allocator.missing(live.request.id, needs).values()))
+        if lacks + (live.hit > live.ahead) > self.allocator.gpu.available:
+            self.give_back(live)
+        else:
             self.resume(live)
 
     def launch(self, live: Live, budget: int) -> Work | None:
