@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.reading import Read
 from hkvtool.analyzers.wording import sentence
 from hkvtool.state.arrays import EPOCH
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind, Span
 from hkvtool.state.needs import need_of
+from hkvtool.state.reading import Read
 
 PRECEDENCE: dict[str, int] = {
     code: rank

@@ -16,7 +16,6 @@ from hkvtool.analyzers.group_intersection import GroupIntersection
 from hkvtool.analyzers.integrity import Integrity
 from hkvtool.analyzers.kernel_abi import KernelAbi
 from hkvtool.analyzers.keys import Keys
-from hkvtool.analyzers.moves import copy_slots
 from hkvtool.analyzers.padding import Padding
 from hkvtool.analyzers.parts import Parts
 from hkvtool.analyzers.pointers import Pointers
@@ -38,6 +37,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence, evidence_of
 from hkvtool.model.findings import Report
 from hkvtool.model.rules import RULES
+from hkvtool.state.moves import copy_slots
 
 FAMILIES: tuple[type[Silent], ...] = (
     KernelAbi, Alignment, Races, Buffers, Refcounts, Pointers, Topology, Padding, Routing,
@@ -132,12 +132,10 @@ class _Check:
         if problem is None:
             for look in self.before:
                 look(event)
-        refused = ctx.fold.apply(event)
+        refused = ctx.follow(event)
         if refused is not None:
             self.integrity.problem(event, refused)
             return
-        ctx.requests.follow(event)
-        ctx.moves.follow(event)
         self._carry(event)
         for look in self.after:
             look(event)
@@ -161,25 +159,18 @@ class _Check:
 
     def _note(self, event: Event) -> None:
         ctx = self.ctx
+        ctx.note(event)
         if event.ev == "trace":
             self.header.update({k: v for k, v in event.data.items() if k in ("engine", "note")})
         elif event.ev == "dispatch":
-            ctx.dispatched[event["step"]] = event.pos
             if "reqs" in event:
                 ctx.step_reqs[event["step"]] = frozenset(map(str, event["reqs"]))
         elif event.ev == "retire":
             ctx.retired[event["step"]] = event.pos
-        elif event.ev == "launch" and event.step is not None and not event.get("bypass"):
-            ctx.launched[event.step] = event.pos
-            ctx.capturing.pop(event.actor, None)
         elif event.ev == "state":
             ctx.midway = True
         elif event.ev == "weights":
             ctx.weights_pos = event.pos
-        elif event.ev == "capture":
-            ctx.capturing[event.actor] = event.pos
-        elif event.ev == "dispatch" or event.step is not None:
-            ctx.capturing.pop(event.actor, None)
         elif event.ev == "evidence":
             classes = frozenset(str(c) for c in event["evidence"])
             if "actor" in event:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.moves import share
 from hkvtool.model.event import Event
 from hkvtool.state import arrays as a
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.moves import share
 
 
 class Codecs:

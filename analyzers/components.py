@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.moves import copy_slots
-from hkvtool.analyzers.reading import Read
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.moves import copy_slots
+from hkvtool.state.reading import Read
 from hkvtool.state.serving import filled
 
 _MISSED = frozenset({"HKV101", "HKV103", "HKV302", "HKV304", "HKV305", "HKV306"})

@@ -10,18 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hkvtool.analyzers.blame import Blame
-from hkvtool.analyzers.moves import Moves
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
 from hkvtool.model.rules import RULES, Severity
-from hkvtool.state.blocks import generation
 from hkvtool.state.declarations import Group
-from hkvtool.state.fold import Fold
 from hkvtool.state.order import Order
 from hkvtool.state.order_stamp import Stamp
-from hkvtool.state.requests import Request, Requests
+from hkvtool.state.requests import Request
+from hkvtool.state.scene import Scene
 from hkvtool.state.serving import filled
 
 MAX_EVENTS = 8
@@ -31,35 +29,26 @@ _ALONE = frozenset("2459")
 """Families whose rules say what is so by itself: none follows from a bad read."""
 
 
-class Context:
+class Context(Scene):
     """Shared by the families of one check of one trace."""
 
     def __init__(self, evidence: Evidence) -> None:
-        self.fold = Fold()
+        super().__init__()
         self.order = Order()
-        self.requests = Requests(self.fold)
-        self.moves = Moves(self.fold)
         self.blame = Blame(self.fold)
         self.evidence = frozenset(evidence.classes)
         self.lane_evidence: dict[str, frozenset[str]] = {}
         self.findings: list[Finding] = []
-        self.event: Event | None = None
         self.stamp: Stamp | None = None
-        self.dispatched: dict[int, int] = {}
         self.retired: dict[int, int] = {}
-        self.launched: dict[int, int] = {}
         self.step_reqs: dict[int, frozenset[str]] = {}
-        self.capturing: dict[str, int] = {}
         self.midway = False
         self.weights_pos: int | None = None
-        self.lost: list[int] = []
-        self._slots: list[int] | None = None
 
     def meet(self, event: Event) -> None:
         """From here on `event` is the one being judged."""
-        self.event = event
+        super().meet(event)
         self.stamp = self.order.feed(event)
-        self._slots = None
 
     # --- evidence --------------------------------------------------------------------------
 
@@ -141,20 +130,6 @@ class Context:
 
     # --- naming ----------------------------------------------------------------------------
 
-    def slots(self, event: Event) -> list[int]:
-        """Slots of an event's `blocks`, in its order; negative where there is none."""
-        if event is not self.event:
-            return self._named(event)
-        if self._slots is None:
-            self._slots = self._named(event)
-        return self._slots
-
-    def _named(self, event: Event) -> list[int]:
-        _, pool = self.fold.place(event)
-        if pool is None:
-            return []
-        return [self.fold.slot(pool, b) for b in event.get("blocks") or ()]
-
     def after_loss(self, event: Event) -> bool:
         """Whether events were lost just before this one. An edge may be among them: nothing
         before it can be called unordered with what follows."""
@@ -163,25 +138,6 @@ class Context:
     def tables_known(self, request: Request) -> bool:
         """Whether every block that a request took was seen: events may have been lost since."""
         return not self.lost or request.first > self.lost[-1]
-
-    def meant(self, slot: int, step: int | None) -> int:
-        """The generation of a block that an access of a step means."""
-        number = MISSING if step is None else step
-        return int(generation(self.fold.st, slot, number))
-
-    def generations(self, slots: Sequence[int], step: int | None) -> list[int]:
-        """The generations of blocks that an access of a step means; -1 where there is none."""
-        gen = self.fold.st.gen
-        if step is None or step not in self.dispatched:
-            return [gen[s] if s >= 0 else -1 for s in slots]
-        return [self.meant(s, step) if s >= 0 else -1 for s in slots]
-
-    def groups_of(self, engine: str | None) -> list[Group]:
-        """Groups of one engine (all, where pools name none)."""
-        return [g for g in self.fold.declared.groups.values() if g.pool.engine == engine]
-
-    def request(self, event: Event) -> Request | None:
-        return None if event.req is None else self.requests.by_name.get(event.req)
 
     def describe(self, slot: int, group: Group) -> dict[str, Any]:
         """State of a block in the terms a finding speaks: form, version, generation, tokens."""

@@ -17,12 +17,12 @@ from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.analyzers.hits import report_veto, unhashed_faults
 from hkvtool.analyzers.migration import is_brought, unmigrated
-from hkvtool.analyzers.reading import brought, reader_number, route_of, whole_read
 from hkvtool.analyzers.routing import arrived
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind
 from hkvtool.state.needs import needed
+from hkvtool.state.reading import brought, reader_number, route_of, whole_read
 from hkvtool.state.requests import Request
 from hkvtool.state.resume import group_faults, index_faults
 

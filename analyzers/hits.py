@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.reading import brought, reader_number
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind
 from hkvtool.state.fold import Fold
 from hkvtool.state.needs import aligned
+from hkvtool.state.reading import brought, reader_number
 from hkvtool.state.requests import Request
 from hkvtool.state.serving import absent_code, hashed, known, live_entries
 

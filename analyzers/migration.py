@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.moves import share
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.moves import share
 from hkvtool.state.requests import Request
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hkvtool.analyzers.attribution import settle
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import whole_read
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind, Span
 from hkvtool.state.needs import pieces
+from hkvtool.state.reading import whole_read
 from hkvtool.state.serving import known
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.moves import copy_slots
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
 from hkvtool.state import arrays as a
 from hkvtool.state.declarations import Group
+from hkvtool.state.moves import copy_slots
 from hkvtool.state.serving import filled, known, live_entries
 
 _ADDRESSED = frozenset({"use", "write", "seal", "index", "store_begin", "load_begin"})

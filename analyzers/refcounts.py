@@ -6,11 +6,11 @@ from collections import Counter
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import Read
 from hkvtool.analyzers.wording import shown
 from hkvtool.model.event import Event
 from hkvtool.state import arrays as a
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.reading import Read
 from hkvtool.state.serving import known
 
 

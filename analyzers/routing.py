@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import Read, brought
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.reading import Read, brought
 from hkvtool.state.serving import foreign, known
 
 FITTING = {

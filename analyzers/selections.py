@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import reader_number
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Span
+from hkvtool.state.reading import reader_number
 from hkvtool.state.serving import block_fault, known
 
 

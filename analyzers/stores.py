@@ -7,12 +7,12 @@ from typing import NamedTuple
 from hkvtool.analyzers.attribution import settle
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import reader_number, whole_read
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind, Span
 from hkvtool.state.needs import pieces
+from hkvtool.state.reading import reader_number, whole_read
 from hkvtool.state.serving import block_fault, hashed, known
 
 _WRITES = frozenset({"write", "seal", "index", "load_end", "copy"})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import reader_number
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
+from hkvtool.state.reading import reader_number
 from hkvtool.state.requests import Request
 from hkvtool.state.windows import window_faults
 

@@ -7,8 +7,8 @@ This module holds what changed between a check and its use (701). Its parts are 
 from __future__ import annotations
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.reading import Read, reader_number
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.reading import Read, reader_number
 from hkvtool.state.requests import Seen
 from hkvtool.state.serving import known
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from hkvtool.analyzers.attribution import settle
 from hkvtool.analyzers.context import MAX_EVENTS, Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.reading import Read, reader_number, whole_read
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
@@ -21,6 +20,7 @@ from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind, Span
 from hkvtool.state.fold import Fold
 from hkvtool.state.needs import aligned, pieces
+from hkvtool.state.reading import Read, reader_number, whole_read
 from hkvtool.state.resume import absent
 from hkvtool.state.serving import block_fault, known, live_entries, stale_hash
 from hkvtool.state.windows import window_faults

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.reading import Read
 from hkvtool.state.faults import Fault
+from hkvtool.state.reading import Read
 
 
 def shown(blocks: Sequence[int]) -> str:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hkvtool.analyzers.context import Context
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Span
 from hkvtool.state.needs import pieces
 from hkvtool.state.requests import Request
+from hkvtool.state.scene import Scene
 
 INTEGER = re.compile(r"-?[0-9]{1,19}")
 """An integer of 64 bits as text."""
@@ -58,63 +58,63 @@ def whole_read(
     return Read(event, group, request, list(slots), [None] * count, [-1] * count, resume, route)
 
 
-def read_of_use(ctx: Context, event: Event, group: Group) -> Read:
+def read_of_use(scene: Scene, event: Event, group: Group) -> Read:
     """The read that a `use` event is: its blocks, and which tokens of each it reads."""
-    request = ctx.request(event)
-    slots = ctx.slots(event)
+    request = scene.request(event)
+    slots = scene.slots(event)
     read = whole_read(event, group, request, slots)
     tokens = event.get("tokens")
     if tokens and slots:
         start, end = tokens
         if group.form in ("compressed", "indexer"):
-            end -= end % max(group.ratio, ctx.fold.declared.ratio_served(group))
+            end -= end % max(group.ratio, scene.fold.declared.ratio_served(group))
         read.spans = list(pieces(group, len(slots), (start, end), tokens[1]))
     if request is None:
         return read
     step = event.step
-    dispatched = event.pos if step is None else ctx.dispatched.get(step, event.pos)
-    meant = ctx.generations(slots, step)
+    dispatched = event.pos if step is None else scene.dispatched.get(step, event.pos)
+    meant = scene.generations(slots, step)
     read.gens = [
         gen if slot >= 0 and request.held_at(slot, dispatched) else -1
         for slot, gen in zip(slots, meant, strict=True)
     ]
     if request.resume is not None and request.resume.pos <= dispatched:
         read.resume = request.resume
-        read.route = route_of(ctx, request.resume, group)
+        read.route = route_of(scene, request.resume, group)
     return read
 
 
-def reader_number(ctx: Context, request: Request | None) -> int:
+def reader_number(scene: Scene, request: Request | None) -> int:
     """The number of the reading request, as owners are numbered; -1 where there is none."""
     if request is None:
         return -1
-    found = ctx.fold.names.find("req", request.name)
+    found = scene.fold.names.find("req", request.name)
     if found < 0 and INTEGER.fullmatch(request.name):
         # Names may be written as integers, and are numbered as they are written.
-        found = ctx.fold.names.find("req", int(request.name))
+        found = scene.fold.names.find("req", int(request.name))
     return max(found, -1)
 
 
-def route_of(ctx: Context, resume: Event, group: Group) -> str | None:
+def route_of(scene: Scene, resume: Event, group: Group) -> str | None:
     """The recovery route that a resume states for a group; where it names neither the group's
     blocks nor its route, what it states for another group of the same table."""
     routes = resume.get("route") or {}
     if group.name in routes or group.name in (resume.get("blocks") or {}):
         route = routes.get(group.name)
         return None if route is None else str(route)
-    for mate in ctx.fold.declared.mates(group):
+    for mate in scene.fold.declared.mates(group):
         if mate.name in routes:
             return str(routes[mate.name])
     return None
 
 
-def brought(ctx: Context, event: Event, group: Group) -> list[int] | None:
+def brought(scene: Scene, event: Event, group: Group) -> list[int] | None:
     """Blocks that a lookup or resume names for a group or for one that shares its table; None
     where it names none of them."""
     named = event.get("blocks") or {}
     if group.name in named:
         return list(named[group.name])
-    for mate in ctx.fold.declared.mates(group):
+    for mate in scene.fold.declared.mates(group):
         if mate.name in named:
             return list(named[mate.name])
     return None
