@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.wording import shown
 from hkvtool.model.event import Event
 from hkvtool.model.layout import entry_overflow, misalignment, overrun
 from hkvtool.state.declarations import Group
+from hkvtool.state.wording import shown
 
 
 class Alignment(Silent):

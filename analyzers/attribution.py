@@ -10,33 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.wording import sentence
 from hkvtool.state.arrays import EPOCH
 from hkvtool.state.declarations import Group
-from hkvtool.state.faults import Fault, Kind, Span
+from hkvtool.state.faults import PRECEDENCE, Fault, Kind, Span
 from hkvtool.state.needs import need_of
 from hkvtool.state.reading import Read
-
-PRECEDENCE: dict[str, int] = {
-    code: rank
-    for rank, codes in enumerate(
-        (
-            ("HKV703", "HKV709"),
-            ("HKV702",),
-            ("HKV601", "HKV604"),
-            ("HKV105",),
-            ("HKV602", "HKV305", "HKV603", "HKV803"),
-            ("HKV103",),
-            ("HKV307", "HKV301", "HKV302", "HKV303", "HKV304", "HKV306"),
-            ("HKV701",),
-            ("HKV704",),
-            ("HKV102",),
-            ("HKV101",),
-        )
-    )
-    for code in codes
-}
-"""Rank of a code among the faults of one read; the lowest is the root."""
+from hkvtool.state.wording import sentence
 
 _OF_THE_HASH = frozenset({Kind.STALE_HASH, Kind.REWRITTEN})
 

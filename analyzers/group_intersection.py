@@ -7,37 +7,19 @@ are judged in `uses`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
 from hkvtool.analyzers.attribution import settle
 from hkvtool.analyzers.codecs import Codecs
 from hkvtool.analyzers.components import report_left_behind
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.hits import report_veto, unhashed_faults
+from hkvtool.analyzers.hits import report_veto
 from hkvtool.analyzers.migration import is_brought, unmigrated
-from hkvtool.analyzers.routing import arrived
 from hkvtool.model.event import Event
-from hkvtool.state.declarations import Group
-from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.faults import Fault
 from hkvtool.state.needs import needed
-from hkvtool.state.reading import brought, reader_number, route_of, whole_read
-from hkvtool.state.requests import Request
-from hkvtool.state.resume import group_faults, index_faults
-
-SKIPPING = frozenset({"recompute", "bypass"})
-"""Routes that bring nothing because the content is made again."""
-
-
-class Resumed(NamedTuple):
-    """What a resume takes for one group: the blocks it brings, by which route."""
-
-    event: Event
-    request: Request
-    group: Group
-    blocks: list[int]
-    route: str | None
+from hkvtool.state.read_faults import arrived
+from hkvtool.state.reading import whole_read
+from hkvtool.state.resumed import Resumed, due, resume_faults, resumed_groups
 
 
 class GroupIntersection(Silent):
@@ -77,29 +59,11 @@ class GroupIntersection(Silent):
         if request is None:
             return
         report_veto(self.ctx, event, request)
-        if "blocks" not in event:
-            return
-        for group in self._judged(event, request):
-            route = route_of(self.ctx, event, group)
-            blocks = brought(self.ctx, event, group) or []
-            if route in SKIPPING or (route == "reindex" and group.form == "indexer"):
-                continue
-            if route == "load" and not blocks:
-                continue
-            resumed = Resumed(event, request, group, blocks, route)
-            now, later = _split(self._faults(resumed), route)
-            if later or route == "load":
-                self.pending[request.name, group.name] = resumed
+        for resumed in resumed_groups(self.ctx, event, request):
+            now, later = due(self._faults(resumed), resumed.route)
+            if later or resumed.route == "load":
+                self.pending[request.name, resumed.group.name] = resumed
             self._settle(event, resumed, now)
-
-    def _judged(self, event: Event, request: Request) -> list[Group]:
-        """Participating groups of the engine that resumes."""
-        engine = request.engine
-        for name in event.get("blocks") or {}:
-            group = self.ctx.fold.group(name)
-            if group is not None:
-                engine = group.pool.engine
-        return [g for g in self.ctx.groups_of(engine) if g.participates]
 
     def _settle(self, event: Event, resumed: Resumed, faults: list[Fault]) -> None:
         """Tell what is wrong with what is resumed, seen at `event`."""
@@ -111,21 +75,10 @@ class GroupIntersection(Silent):
 
     def _faults(self, resumed: Resumed) -> list[Fault]:
         """Why the group cannot resume as things stand."""
-        event, request, group, blocks, route = resumed
-        fold = self.ctx.fold
-        at = event["at"]
-        faults = group_faults(fold, group, blocks, at, reader_number(self.ctx, request))
-        if not needed(fold, group, at):
-            return faults
-        if group.form == "indexer":
-            served = fold.declared.served(group)
-            theirs = brought(self.ctx, event, served) if served else None
-            if served is not None and theirs:
-                faults += index_faults(fold, group, served, blocks, theirs)
-        if group.form == "compressed":
-            faults += self.codecs.faults(group, blocks)
-        if route in (None, "reuse") and group.form != "indexer":
-            faults += unhashed_faults(self.ctx, event, request, group, blocks)
+        faults = resume_faults(self.ctx, resumed)
+        group, at = resumed.group, resumed.event["at"]
+        if group.form == "compressed" and needed(self.ctx.fold, group, at):
+            faults += self.codecs.faults(group, resumed.blocks)
         return faults
 
     # --- what was put off ------------------------------------------------------------------
@@ -170,20 +123,3 @@ class GroupIntersection(Silent):
         if is_brought(self.ctx, resumed.request, resumed.group, resumed.route):
             faults = [unmigrated(self.ctx, f) for f in faults]
         self._settle(event, resumed, faults)
-
-
-def _split(faults: Iterable[Fault], route: str | None) -> tuple[list[Fault], list[Fault]]:
-    """Faults to tell now, and those that the use will show."""
-    now: list[Fault] = []
-    later: list[Fault] = []
-    for fault in faults:
-        if fault.kind is Kind.LOADING and route is None:
-            now.append(fault._replace(why="it is still being loaded, and no route says so"))
-        elif fault.kind is Kind.LOADING and route != "load":
-            why = f"it is still being loaded, and the route is {route}"
-            now.append(fault._replace(code="HKV602", why=why))
-        elif fault.waiting:
-            later.append(fault)
-        else:
-            now.append(fault)
-    return now, later

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
-from hkvtool.analyzers.wording import shown
 from hkvtool.model.event import Event
 from hkvtool.state.declarations import Group
 from hkvtool.state.serving import hashed
+from hkvtool.state.wording import shown
 
 Key = Sequence[str | int]
 

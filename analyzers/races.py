@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.analyzers.places import Place, Touch
-from hkvtool.analyzers.routing import graph_of
-from hkvtool.analyzers.wording import shown
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rules import Severity
 from hkvtool.state.accesses import Access, Span, accesses
 from hkvtool.state.order_stamp import Stamp
+from hkvtool.state.read_faults import graph_of
 from hkvtool.state.serving import known
+from hkvtool.state.wording import shown
 
 
 @dataclass(slots=True)

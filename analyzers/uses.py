@@ -7,12 +7,11 @@ from hkvtool.analyzers.components import report_left_behind
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.analyzers.migration import is_brought, unmigrated
-from hkvtool.analyzers.refcounts import right_faults
-from hkvtool.analyzers.routing import arrived, form_faults, residency_faults
 from hkvtool.analyzers.toctou import changed_faults
-from hkvtool.analyzers.whole_block import content_faults
 from hkvtool.model.event import Event
 from hkvtool.state.faults import Fault, Kind
+from hkvtool.state.read_content import content_faults
+from hkvtool.state.read_faults import arrived, form_faults, residency_faults, right_faults
 from hkvtool.state.reading import Read, brought, read_of_use
 from hkvtool.state.resume import index_faults
 from hkvtool.state.serving import known

@@ -69,3 +69,25 @@ class Fault(NamedTuple):
     tokens: Span
     why: str
     waiting: bool = False
+
+
+PRECEDENCE: dict[str, int] = {
+    code: rank
+    for rank, codes in enumerate(
+        (
+            ("HKV703", "HKV709"),
+            ("HKV702",),
+            ("HKV601", "HKV604"),
+            ("HKV105",),
+            ("HKV602", "HKV305", "HKV603", "HKV803"),
+            ("HKV103",),
+            ("HKV307", "HKV301", "HKV302", "HKV303", "HKV304", "HKV306"),
+            ("HKV701",),
+            ("HKV704",),
+            ("HKV102",),
+            ("HKV101",),
+        )
+    )
+    for code in codes
+}
+"""Rank of a code among the faults of one read; the lowest is the root."""

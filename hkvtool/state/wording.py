@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hkvtool.analyzers.context import Context
 from hkvtool.state.faults import Fault
 from hkvtool.state.reading import Read
+from hkvtool.state.scene import Scene
 
 
 def shown(blocks: Sequence[int]) -> str:
@@ -15,12 +15,12 @@ def shown(blocks: Sequence[int]) -> str:
     return head if len(blocks) <= 6 else f"{head}, … ({len(blocks)} in all)"
 
 
-def sentence(ctx: Context, read: Read, faults: Sequence[Fault]) -> str:
+def sentence(scene: Scene, read: Read, faults: Sequence[Fault]) -> str:
     """What is wrong with a read."""
     group = read.group.name
     does = _does(read)
     fault = faults[0]
-    blocks = [ctx.fold.block_of[f.slot] for f in faults if f.slot >= 0]
+    blocks = [scene.fold.block_of[f.slot] for f in faults if f.slot >= 0]
     if not blocks:
         return f"{does}, but in group {group} {fault.why}"
     name = f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {shown(blocks)}"
