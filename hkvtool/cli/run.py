@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 SHIPPED = "conversation"
 """Name of the workload that comes with the package."""
+
+
+class Layers(str, Enum):
+    """Which layers of a group have bytes."""
+
+    ONE = "one"
+    ALL = "all"
+
 
 MOST_BLOCKS = 10_000_000
 """Blocks of one pool: more than any machine has, few enough that their books fit in memory."""
@@ -85,6 +94,10 @@ def command(
         list[str] | None,
         typer.Option("--limit", metavar="NAME=N", help="recovering_blocks=N, or `none`."),
     ] = None,
+    layers: Annotated[
+        Layers,
+        typer.Option("--layers", help="Stamps of one layer a group, or of all: for small runs."),
+    ] = Layers.ONE,
     seed: Annotated[int, typer.Option("--seed", help="Of aborts and rejected drafts.")] = 0,
     output: Annotated[
         Path | None,
@@ -119,11 +132,14 @@ def command(
     if sequential or blocks == "unlimited":
         # Nothing is stored in the one, nothing evicted in the other.
         cpu_blocks, disk_blocks = cpu_blocks or 0, disk_blocks or 0
+    every = layers is Layers.ALL
+    block_bytes = 16 * geometry.page_rows(all_layers=every)
     config = Config(
         geometry, pool,
         cpu_blocks=2 * pool if cpu_blocks is None else cpu_blocks,
-        disk_blocks=_disk(geometry, pool) if disk_blocks is None else disk_blocks,
+        disk_blocks=_disk(block_bytes, pool) if disk_blocks is None else disk_blocks,
         asynchronous=not sync, trust_hash=trust_hash, cap=_cap(limit or []), seed=seed,
+        all_layers=every,
     )  # fmt: skip
     if not sequential:
         config = config.fitted(longest)
@@ -156,9 +172,9 @@ def command(
         print(f"{shown(output)}: {engine.events:,} events", file=sys.stderr)
 
 
-def _disk(geometry: Preset, pool: int) -> int:
+def _disk(block_bytes: int, pool: int) -> int:
     """Blocks of the disk tier where nobody said: its file is allocated before it is used."""
-    return min(4 * pool, (1 << 30) // (geometry.page_rows * 16))
+    return min(4 * pool, (1 << 30) // block_bytes)
 
 
 def workload_path(text: str) -> Path:

@@ -20,7 +20,8 @@ class Config:
     `asynchronous`: the next is scheduled before the last has retired. `abort_rate` of the
     requests are cancelled by their clients. `cap` bounds the device blocks that recover at once,
     counted once a group. `wire` adds the KV events that the engine would publish, `fingerprint`
-    checksums of what is stored and loaded.
+    checksums of what is stored and loaded. `all_layers` keeps stamps for each layer, not for one
+    of each group: as many times the memory, and more of a step's kernels.
     """
 
     preset: Preset
@@ -40,6 +41,7 @@ class Config:
     device: str = "cpu"
     wire: bool = False
     fingerprint: bool = False
+    all_layers: bool = False
 
     def fitted(self, longest: int) -> Config:
         """The config with steps no larger than its pool allows for a request of `longest` tokens.

@@ -63,7 +63,7 @@ class Engine:
             for name, count in (("cpu", config.cpu_blocks), ("disk", config.disk_blocks)) if count
         ]  # fmt: skip
         self.allocator = HybridAllocator(config.preset, config.blocks, self.emit, lower)
-        self.memory = Memory(config.preset, config.device)
+        self.memory = Memory(config.preset, config.device, all_layers=config.all_layers)
         self.tiers = Tiers(self.allocator, self.memory, config, lambda: self.now)
         self.device = Device(self.allocator, self.memory)
         self.scheduler = Scheduler(config, self.allocator, self.tiers)

@@ -151,10 +151,6 @@ class Table:
     def history(self) -> bool:
         return self.lead.form in HISTORY
 
-    @cached_property
-    def rows(self) -> int:
-        return sum(group.rows for group in self.groups)
-
 
 @dataclass(frozen=True)
 class Preset:
@@ -200,10 +196,13 @@ class Preset:
         """The most groups that share a table."""
         return max(len(table.groups) for table in self.tables)
 
-    @cached_property
-    def page_rows(self) -> int:
-        """Stored entries in the widest block; every table's rows overlay the same page."""
-        return max(table.rows for table in self.tables)
+    def page_rows(self, *, all_layers: bool = False) -> int:
+        """Stored entries in the widest block, of one layer a group or of all; every table's rows
+        overlay the same page."""
+        return max(
+            sum(group.rows * (group.layers if all_layers else 1) for group in table.groups)
+            for table in self.tables
+        )
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that a request of so many tokens can hold at once, chunk after chunk."""

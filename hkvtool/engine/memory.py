@@ -3,9 +3,9 @@
 A stamp is 16 bytes: the content of the token (what the sequence is up to it), and the group, the
 token position, the version and the generation it was written in. What a read must find follows
 from the request's own tokens and the kernel's arguments alone, so a mismatch is a witness that
-knows nothing of hashes, counts or validation. One representative layer a group is kept; all
-tables overlay the same pages, as they do in an engine, so a stale block table reads whatever
-form the block holds now.
+knows nothing of hashes, counts or validation. One representative layer a group is kept, or all of
+them, one behind the other; all tables overlay the same pages, as they do in an engine, so a stale
+block table reads whatever form the block holds now.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from hkvtool.model.forms import Form
 VERSION_BITS, GENERATION_BITS = 12, 23
 _LOW = VERSION_BITS + GENERATION_BITS
 _VERSION = ((1 << VERSION_BITS) - 1) << GENERATION_BITS
+_LAYER = 56
+"""Where in the content's word the layer stands."""
+
 GARBLE = 0x2A5A5A5A
 """Bits to flip where bytes are to be wrong."""
 
@@ -69,18 +72,24 @@ class Pages:
 class Memory:
     """The bytes of an engine's pools, and the account of what reads found there."""
 
-    def __init__(self, preset: Preset, device: str = "cpu") -> None:
+    def __init__(self, preset: Preset, device: str = "cpu", *, all_layers: bool = False) -> None:
         self.preset = preset
         self.device = device
         self.pages: dict[str, Pages] = {}
         self.number = {group.name: i + 1 for i, group in enumerate(preset.groups)}
         self.names = {number: name for name, number in self.number.items()}
         self.offset: dict[str, int] = {}
+        self.layers = {g.name: g.layers if all_layers else 1 for g in preset.groups}
+        self._layer_words = {
+            name: torch.arange(count, device=device)[:, None] << _LAYER
+            for name, count in self.layers.items()
+        }
+        self.block_rows = preset.page_rows(all_layers=all_layers)
         for table in preset.tables:
             at = 0
             for group in table.groups:
                 self.offset[group.name] = at
-                at += group.rows
+                at += group.rows * self.layers[group.name]
         self.mismatches: list[Mismatch] = []
         self.bad_reads = 0
         self.reads = 0
@@ -92,7 +101,7 @@ class Memory:
     def add(self, pool: str, blocks: int, file: Path | None = None) -> None:
         """Back a pool with pages: device memory, host memory, or a file."""
         device = self.device if pool == "gpu" else "cpu"
-        self.pages[pool] = Pages(blocks, self.preset.page_rows, device, file)
+        self.pages[pool] = Pages(blocks, self.block_rows, device, file)
 
     # --- the kernels -------------------------------------------------------------------------
 
@@ -109,8 +118,11 @@ class Memory:
         _, entries, content, tag = self._due(group, request, start, end)
         at = (entries - first * rows).div(rows, rounding_mode="floor")
         mark = torch.tensor(low, device=self.device)[at] & ((1 << _LOW) - 1)
-        stamps = torch.stack((content, tag << _LOW | mark), dim=1)
-        self.pages["gpu"].rows[ids[at], entries % rows + self.offset[group.name]] = stamps
+        words = self._layer_words[group.name]
+        content = content | words
+        stamps = torch.stack((content, (tag << _LOW | mark).expand_as(content)), dim=2)
+        layers = (words >> _LAYER) * rows + self.offset[group.name]
+        self.pages["gpu"].rows[ids[at], entries % rows + layers] = stamps
 
     def read(
         self, group: Group, request: Request, blocks: Sequence[int], first: int,
@@ -120,19 +132,22 @@ class Memory:
         found = self._gather("gpu", group, blocks)
         entry, entries, content, tag = self._due(group, request, start, end)
         skip, count = entry - first * group.rows, len(entries)
-        rows = found[skip : skip + count]
-        bad = (rows[:, 0] != content) | ((rows[:, 1] >> _LOW) != tag)
-        self._queue(bad, rows, content, tag, group, request, blocks, skip, step)
+        rows = found[:, skip : skip + count]
+        content = content | self._layer_words[group.name]
+        bad = (rows[..., 0] != content) | ((rows[..., 1] >> _LOW) != tag)
+        self._queue(bad, rows, content, tag.expand_as(content), group, request, blocks, skip, step)
 
     def read_versions(
         self, index: Group, served: Group, request: Request, blocks: Sequence[int],
         entries: int, step: int,
     ) -> None:  # fmt: skip
         """Compare the version of indexer rows with that of the history they route to."""
-        mine = self._gather("gpu", index, blocks)[:entries]
-        theirs = self._gather("gpu", served, blocks)[:entries]
-        bad = ((mine[:, 1] ^ theirs[:, 1]) & _VERSION) != 0
-        self._queue(bad, mine, theirs[:, 0], theirs[:, 1] >> _LOW, index, request, blocks, 0, step)
+        both = min(self.layers[index.name], self.layers[served.name])
+        mine = self._gather("gpu", index, blocks)[:both, :entries]
+        theirs = self._gather("gpu", served, blocks)[:both, :entries]
+        bad = ((mine[..., 1] ^ theirs[..., 1]) & _VERSION) != 0
+        due = theirs[..., 1] >> _LOW
+        self._queue(bad, mine, theirs[..., 0], due, index, request, blocks, 0, step)
 
     def zero(self, blocks: Sequence[int]) -> None:
         """Clear whole blocks, whatever form they hold."""
@@ -146,30 +161,28 @@ class Memory:
         self, group: Group, source: str, target: str, here: Sequence[int], there: Sequence[int]
     ) -> None:
         """Move a group's rows of blocks between two media."""
-        rows = self._gather(source, group, here).view(len(here), group.rows, 2)
-        pages, offset = self.pages[target].rows, self.offset[group.name]
+        pages, section = self.pages[target].rows, self._section(group)
         ids = torch.tensor(there, device=pages.device)
-        pages[ids, offset : offset + group.rows] = rows.to(pages.device)
+        pages[ids, section] = self._whole(source, group, here).to(pages.device)
 
     def read_clear(self, group: Group, request: Request, block: int, row: int, step: int) -> None:
         """Read the rows of a block from `row` on as a kernel that counts on their being clear."""
-        rows = self._gather("gpu", group, [block])[row:]
-        nothing = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
-        self._queue((rows != 0).any(1), rows, nothing, nothing, group, request, [block], row, step)
+        rows = self._gather("gpu", group, [block])[:, row:]
+        nothing = torch.zeros_like(rows[..., 0])
+        self._queue((rows != 0).any(2), rows, nothing, nothing, group, request, [block], row, step)
 
     def clear(self, group: Group, block: int, row: int) -> bool:
         """Whether a block's rows from `row` on are all zero."""
-        return not bool(self._gather("gpu", group, [block])[row:].any())
+        return not bool(self._gather("gpu", group, [block])[:, row:].any())
 
     def garble(self, pool: str, group: Group, blocks: Sequence[int], bits: int) -> None:
         """Flip bits in every row of these blocks, as a wrong codec or a broken link would."""
-        pages, offset = self.pages[pool].rows, self.offset[group.name]
-        ids = torch.tensor(blocks, device=pages.device)
-        pages[ids, offset : offset + group.rows] ^= bits
+        pages = self.pages[pool].rows
+        pages[torch.tensor(blocks, device=pages.device), self._section(group)] ^= bits
 
     def fingerprint(self, pool: str, group: Group, blocks: Sequence[int]) -> list[int]:
         """A checksum of each block's rows, the same wherever they stand."""
-        rows = self._gather(pool, group, blocks).view(len(blocks), -1)
+        rows = self._whole(pool, group, blocks).view(len(blocks), -1)
         weights = self._positions(rows.shape[1])[: rows.shape[1]].to(rows.device) * 2 + 1
         sums: list[int] = ((rows * weights).sum(1) & (1 << 61) - 1).tolist()
         return sums
@@ -198,24 +211,26 @@ class Memory:
 
     def _queue(self, bad: Any, rows: Any, *rest: Any) -> None:
         self.reads += 1
-        self.rows_read += len(rows)
+        self.rows_read += rows.shape[0] * rows.shape[1]
         self._pending.append((bad, rows, *rest))
 
     def _told(
         self, bad: Any, rows: Any, content: Any, tag: Any, group: Group, request: Request,
         blocks: Sequence[int], skip: int, step: int,
     ) -> Mismatch:  # fmt: skip
-        at = int(bad.nonzero()[0])
+        layer, at = bad.nonzero()[0].tolist()
         return Mismatch(
             request.id, step, group.name, blocks[(skip + at) // group.rows],
-            (skip + at) % group.rows, self._stamp(int(content[at]), int(tag[at]) << _LOW),
-            self._stamp(int(rows[at, 0]), int(rows[at, 1])),
+            (skip + at) % group.rows,
+            self._stamp(int(content[layer, at]), int(tag[layer, at]) << _LOW),
+            self._stamp(int(rows[layer, at, 0]), int(rows[layer, at, 1])),
         )  # fmt: skip
 
     def _stamp(self, content: int, word: int) -> dict[str, int | str]:
         tag = word >> _LOW
         return {
-            "content": content,
+            "content": content & ((1 << _LAYER) - 1),
+            "layer": content >> _LAYER,
             "group": self.names.get(tag >> TOKEN_BITS, "nothing"),
             "token": tag & ((1 << TOKEN_BITS) - 1),
             "version": (word & _VERSION) >> GENERATION_BITS,
@@ -257,7 +272,18 @@ class Memory:
             known = self._contents[request.id] = salted.to(self.device)
         return known
 
-    def _gather(self, pool: str, group: Group, blocks: Sequence[int]) -> Any:
-        pages, offset = self.pages[pool].rows, self.offset[group.name]
+    def _section(self, group: Group) -> slice:
+        """Where in a block the group's rows stand, layer after layer."""
+        offset = self.offset[group.name]
+        return slice(offset, offset + group.rows * self.layers[group.name])
+
+    def _whole(self, pool: str, group: Group, blocks: Sequence[int]) -> Any:
+        """The group's rows of blocks: block, row of any layer, word."""
+        pages = self.pages[pool].rows
         ids = torch.tensor(blocks, device=pages.device)
-        return pages[:, offset : offset + group.rows].index_select(0, ids).view(-1, 2)
+        return pages[:, self._section(group)].index_select(0, ids)
+
+    def _gather(self, pool: str, group: Group, blocks: Sequence[int]) -> Any:
+        """The same as a kernel sees them: layer, row of all blocks, word."""
+        rows = self._whole(pool, group, blocks)
+        return rows.view(len(blocks), -1, group.rows, 2).transpose(0, 1).flatten(1, 2)

@@ -212,11 +212,13 @@ class Tiers:
             self.emit("publish", group=f"{name}@disk", blocks=far, hashes=keys)
             disk.release(far)
             self.emit("free", group=f"{name}@disk", blocks=far)
-            # Still the first to be evicted: being written out is no use.
             cpu.release(near)
-            for block in reversed(near):
+            # Still the first to be evicted: being written out is no use. A load may hold some.
+            idle = [block for block in near if not cpu.refs[block]]
+            for block in reversed(idle):
                 cpu.free.move_to_end(block, last=False)
-            self.emit("free", group=f"{name}@cpu", blocks=near, owner=holder, front=near)
+            front = {"front": idle} if idle else {}
+            self.emit("free", group=f"{name}@cpu", blocks=near, owner=holder, **front)
 
         return finish
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_moves_and_copies_carry_the_stamps(memory: Memory, tmp_path: Path) -> No
     assert read(memory, "c4", [3, 9], 0, 32) == 1
     memory.move(BY["c4"], "disk", "gpu", [3, 2], [5, 6])
     assert read(memory, "c4", [5, 6], 0, 32) == 0
-    assert (tmp_path / "pages").stat().st_size == 4 * COMPRESSING.page_rows * 16
+    assert (tmp_path / "pages").stat().st_size == 4 * COMPRESSING.page_rows() * 16
     memory.copy(5, 11)
     assert read(memory, "c4", [11, 6], 0, 32) == 0
     assert memory.fingerprint("gpu", BY["c4"], [5]) == memory.fingerprint("disk", BY["c4"], [3])
@@ -101,3 +102,25 @@ def test_a_recurrent_state_is_of_one_position() -> None:
 def test_a_disk_tier_that_does_not_fit_is_told(memory: Memory, tmp_path: Path) -> None:
     with pytest.raises(HkvError, match="cannot be had"):
         memory.add("disk", 1 << 50, tmp_path / "pages")
+
+
+def test_all_layers_are_kept_apart(tmp_path: Path) -> None:
+    layers = 3
+    groups = tuple(replace(group, layers=layers) for group in COMPRESSING.groups)
+    memory = Memory(replace(COMPRESSING, groups=groups), all_layers=True)
+    memory.add("gpu", 20)
+    memory.add("disk", 4, tmp_path / "pages")
+    write(memory, "c4", [3, 9], 0, 32)
+    write(memory, "idx", [3, 9], 0, 32)
+    assert read(memory, "c4", [3, 9], 0, 32) == read(memory, "idx", [3, 9], 0, 32) == 0
+    assert memory.rows_read == 2 * 8 * layers
+    memory.move(BY["c4"], "gpu", "disk", [3, 9], [1, 2])
+    memory.move(BY["c4"], "disk", "gpu", [1, 2], [5, 6])
+    assert read(memory, "c4", [5, 6], 0, 32) == 0
+    # One row of the last layer, as a kernel with a wrong layer stride would leave it.
+    rows, at = memory.pages["gpu"].rows, memory.offset["c4"] + (layers - 1) * BY["c4"].rows
+    rows[5, at] = rows[5, at - BY["c4"].rows]
+    assert read(memory, "c4", [5, 6], 0, 32) == 1
+    wrong = memory.mismatches[-1]
+    assert (wrong.block, wrong.row) == (5, 0)
+    assert (wrong.expected["layer"], wrong.found["layer"]) == (layers - 1, layers - 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hkvtool.analyzers import check
@@ -32,6 +32,13 @@ PROGRAMS = st.fixed_dictionaries(
         "stride": st.sampled_from([1, 3, 8]),
     }
 )
+
+
+def _program(seed: int, count: int, blocks: int, tiers: tuple[int, int], **more: Any) -> Any:
+    return {
+        "seed": seed, "count": count, "gap": 0, "blocks": blocks, "tiers": tiers,
+        "asynchronous": False, "cap": None, "abort_rate": 0.0, "budget": 16, "stride": 1, **more,
+    }  # fmt: skip
 
 
 def invariants(pool: BlockPool) -> None:
@@ -74,6 +81,9 @@ def same(fold: Fold, engine: Engine) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 @settings(max_examples=max(20, settings().max_examples // 5))
 @given(program=PROGRAMS)
+# A load ends into a full pool; a block is loaded while it is written to disk.
+@example(program=_program(383, 11, 40, (60, 0), budget=200))
+@example(program=_program(2968, 14, 64, (12, 24), asynchronous=True, abort_rate=0.3))
 def test_three_witnesses_agree(name: str, program: dict[str, Any]) -> None:
     program = dict(program)
     seed, count, gap = (program.pop(key) for key in ("seed", "count", "gap"))
