@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -53,16 +53,23 @@ ON_UNKNOWN = frozenset({"touch", "free", "write", "seal", "use", "publish", "sli
 """Events that, met by a block nobody has described, show that recording began midway."""
 
 
-def check(events: Iterable[Event], evidence: Evidence | None = None) -> Report:
+Observer = Callable[[Context], Family]
+"""Makes something that sees what the families see, and reports nothing."""
+
+
+def check(
+    events: Iterable[Event], evidence: Evidence | None = None, observers: Sequence[Observer] = ()
+) -> Report:
     """Run every rule that the evidence supports over a trace, in order.
 
     `events` is gone through once, unless the trace declares no evidence and none is given: then
-    it is held in memory to see which kinds of events it has.
+    it is held in memory to see which kinds of events it has. `observers` see each event after the
+    families have, and finish after them.
     """
     if evidence is None:
         evidence, events = _evidence(iter(events))
     with uncollected():
-        return _Check(evidence).run(events)
+        return _Check(evidence, observers).run(events)
 
 
 def _evidence(events: Iterator[Event]) -> tuple[Evidence, Iterable[Event]]:
@@ -80,12 +87,13 @@ def _evidence(events: Iterator[Event]) -> tuple[Evidence, Iterable[Event]]:
 
 
 class _Check:
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, observers: Sequence[Observer] = ()) -> None:
         self.ctx = Context(evidence)
         self.integrity = Integrity(self.ctx)
         self.tally = Tally(self.ctx)
         self.families: list[Family] = [family(self.ctx) for family in FAMILIES]
-        seeing = [*self.families, self.tally]
+        self.observers = [observer(self.ctx) for observer in observers]
+        seeing = [*self.families, self.tally, *self.observers]
         self.before = [f.before for f in seeing if type(f).before is not Silent.before]
         self.after = [f.after for f in seeing if type(f).after is not Silent.after]
         self.count = 0
@@ -101,6 +109,8 @@ class _Check:
             family.finish()
         self.integrity.finish()
         self.tally.finish()
+        for observer in self.observers:
+            observer.finish()
         missing = {
             code: rule.missing(ctx.evidence)
             for code, rule in RULES.items()
