@@ -1,7 +1,7 @@
 """Which of a read's faults is the root.
 
-Every family says what is wrong with a block for a reader; the first by the order of
-`PRECEDENCE` is the root and is told, the others follow from it.
+Every family says what is wrong with a block for a reader; the first by precedence is the root and
+is told, the others follow from it.
 """
 
 from __future__ import annotations
@@ -12,36 +12,16 @@ from typing import Any
 from hkvtool.analyzers.context import Context
 from hkvtool.state.arrays import EPOCH
 from hkvtool.state.declarations import Group
-from hkvtool.state.faults import PRECEDENCE, Fault, Kind, Span
+from hkvtool.state.faults import Fault, roots
 from hkvtool.state.needs import need_of
 from hkvtool.state.reading import Read
 from hkvtool.state.wording import sentence
 
-_OF_THE_HASH = frozenset({Kind.STALE_HASH, Kind.REWRITTEN})
-
 
 def settle(ctx: Context, read: Read, faults: Iterable[Fault]) -> None:
     """Report the faults of one read: per block the first by precedence, a finding a code."""
-    faults = list(faults)
-    if not faults:
-        return
-    best: dict[tuple[int, Span | None], Fault] = {}
-    changed = {f.slot for f in faults if f.kind is Kind.CHANGED}
-    for fault in faults:
-        if fault.code == "HKV105" and fault.slot in changed and fault.kind not in _OF_THE_HASH:
-            # The hash was right when it was checked: what came after is check against use.
-            continue
-        if not ctx.evaluable(fault.code):
-            continue
-        key = (fault.slot, fault.tokens if fault.slot < 0 else None)
-        held = best.get(key)
-        if held is None or PRECEDENCE[fault.code] < PRECEDENCE[held.code]:
-            best[key] = fault
-    by_code: dict[str, list[Fault]] = {}
-    for fault in best.values():
-        by_code.setdefault(fault.code, []).append(fault)
-    for code in sorted(by_code, key=lambda c: PRECEDENCE[c]):
-        _tell(ctx, read, code, by_code[code])
+    for code, same in roots(faults, ctx.evaluable).items():
+        _tell(ctx, read, code, same)
 
 
 def _tell(ctx: Context, read: Read, code: str, faults: Sequence[Fault]) -> None:

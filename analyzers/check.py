@@ -27,9 +27,9 @@ from hkvtool.analyzers.routing import Routing
 from hkvtool.analyzers.selections import Selections
 from hkvtool.analyzers.stores import Stores
 from hkvtool.analyzers.tails import Tails
+from hkvtool.analyzers.toctou import Uses
 from hkvtool.analyzers.topology import Topology
 from hkvtool.analyzers.transfers import Transfers
-from hkvtool.analyzers.uses import Uses
 from hkvtool.analyzers.whole_block import WholeBlock
 from hkvtool.analyzers.wire import Wire
 from hkvtool.model.collector import uncollected

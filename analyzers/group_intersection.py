@@ -2,7 +2,7 @@
 
 Its parts: `hits` (what led to the blocks, 308), `migration` (305), `components` (307), `codecs`
 (301), `tails` (302 of a seal) and `selections` (304 of sparse routing). Reads behind the resume
-are judged in `uses`.
+are judged in `toctou`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from hkvtool.analyzers.components import report_left_behind
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.analyzers.hits import report_veto
-from hkvtool.analyzers.migration import is_brought, unmigrated
 from hkvtool.model.event import Event
 from hkvtool.state.faults import Fault
+from hkvtool.state.migration import is_brought, unmigrated
 from hkvtool.state.needs import needed
 from hkvtool.state.read_faults import arrived
 from hkvtool.state.reading import whole_read

@@ -1,64 +1,36 @@
 """7xx: check against use. A block is read as it was checked, by who may, where it is.
 
-This module holds what changed between a check and its use (701). Its parts are `races` (702, 703,
-709), `refcounts` (704), `pointers` (705, 707, 708) and `buffers` (706).
+This module asks every family that has something to say about a read, what changed since its check
+(701) included. The other parts are `races` (702, 703, 709), `refcounts` (704), `pointers` (705,
+707, 708) and `buffers` (706).
 """
 
 from __future__ import annotations
 
-from hkvtool.analyzers.context import Context
-from hkvtool.state.faults import Fault, Kind
-from hkvtool.state.reading import Read, reader_number
-from hkvtool.state.requests import Seen
-from hkvtool.state.serving import known
+from hkvtool.analyzers.attribution import settle
+from hkvtool.analyzers.components import report_left_behind
+from hkvtool.analyzers.family import Silent
+from hkvtool.model.event import Event
+from hkvtool.state.migration import of_migration
+from hkvtool.state.reading import read_of_use
+from hkvtool.state.use_faults import use_faults
 
 
-def changed_faults(ctx: Context, read: Read) -> list[Fault]:
-    """701: the reader's own check saw the block in another generation or version."""
-    st = ctx.fold.st
-    stated = read.event.get("gens") or ()
-    checked = read.request.seen if read.request else {}
-    faults: list[Fault] = []
-    for i, slot in enumerate(read.slots):
-        seen = checked.get(slot)
-        if slot < 0 or (seen is None and i >= len(stated)) or not known(ctx.fold, slot):
-            continue
-        holds = read.gens[i] if read.gens[i] >= 0 else st.gen[slot]
-        if i < len(stated) and stated[i] != holds:
-            why = f"it believes generation {stated[i]}, the block is at {holds}"
-        elif seen is not None:
-            why = _changed(ctx, read, slot, seen, holds)
-        else:
-            why = ""
-        if why:
-            faults.append(Fault("HKV701", Kind.CHANGED, slot, read.spans[i] or (0, 0), why))
-    return faults
+class Uses(Silent):
+    """Judges reads; which of a read's faults is its root is `attribution`'s to say."""
 
+    codes = frozenset({"HKV701"})
 
-def _changed(ctx: Context, read: Read, slot: int, seen: Seen, holds: int) -> str:
-    """How the block is no longer what a check saw; empty where it is."""
-    st = ctx.fold.st
-    if seen.generation != holds:
-        return (
-            f"the check at event {seen.pos} saw generation {seen.generation}; "
-            f"event {st.alloc_pos[slot]} handed the block out again"
-        )
-    if seen.recovering or not _overwritten(ctx, read, slot, seen.pos):
-        return ""
-    c = ctx.fold.component(slot, read.group)
-    return (
-        f"event {st.cpos[c]} changed its content after the check at event {seen.pos} "
-        f"had seen version {seen.version}"
-    )
-
-
-def _overwritten(ctx: Context, read: Read, slot: int, pos: int) -> bool:
-    """Whether content that stood there at `pos` was overwritten, cleared or rejected since, by
-    somebody else. Appending behind it is no change."""
-    st = ctx.fold.st
-    c = ctx.fold.component(slot, read.group)
-    if st.cpos[c] <= pos:
-        return False
-    if st.cid[c] == 0:
-        return True
-    return bool(st.cgen[c] == st.gen[slot] and st.origin[c] != reader_number(ctx, read.request))
+    def before(self, event: Event) -> None:
+        if event.ev != "use" or event.get("pad"):
+            return
+        group = self.ctx.fold.group(event["group"])
+        if group is None:
+            return
+        read = read_of_use(self.ctx, event, group)
+        faults = use_faults(self.ctx, read)
+        if not faults:
+            return
+        faults = of_migration(self.ctx, read, faults)
+        report_left_behind(self.ctx, read, faults)
+        settle(self.ctx, read, faults)

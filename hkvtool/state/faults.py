@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -91,3 +92,27 @@ PRECEDENCE: dict[str, int] = {
     for code in codes
 }
 """Rank of a code among the faults of one read; the lowest is the root."""
+
+_OF_THE_HASH = frozenset({Kind.STALE_HASH, Kind.REWRITTEN})
+
+
+def roots(faults: Iterable[Fault], evaluable: Callable[[str], bool]) -> dict[str, list[Fault]]:
+    """The faults of one read by code, those first that come first by precedence: of each block the
+    first that the evidence supports."""
+    faults = list(faults)
+    changed = {f.slot for f in faults if f.kind is Kind.CHANGED}
+    best: dict[tuple[int, Span | None], Fault] = {}
+    for fault in faults:
+        if fault.code == "HKV105" and fault.slot in changed and fault.kind not in _OF_THE_HASH:
+            # The hash was right when it was checked: what came after is check against use.
+            continue
+        if not evaluable(fault.code):
+            continue
+        key = (fault.slot, fault.tokens if fault.slot < 0 else None)
+        held = best.get(key)
+        if held is None or PRECEDENCE[fault.code] < PRECEDENCE[held.code]:
+            best[key] = fault
+    by_code: dict[str, list[Fault]] = {}
+    for fault in best.values():
+        by_code.setdefault(fault.code, []).append(fault)
+    return {code: by_code[code] for code in sorted(by_code, key=lambda c: PRECEDENCE[c])}
