@@ -16,6 +16,7 @@ class Tally(Silent):
         super().__init__(ctx)
         self.asked: dict[str, int] = {}
         self.matched: dict[str, tuple[int, str | None, int]] = {}
+        self.begun: dict[str, tuple[int, int]] = {}
         self.total = Ratios()
         self.losses: dict[tuple[str, str | None], int] = {}
         self.resumed: dict[str, int] = {}
@@ -47,6 +48,7 @@ class Tally(Silent):
         limiting = min(participating, key=lambda h: h[0], default=None)
         self.total.asked += asked
         self.total.matched += best
+        self.begun[str(event["req"])] = event.pos, asked
         name = limiting[1].name if limiting and limiting[0] < best else None
         self.matched[str(event["req"])] = (best, name, limiting[0] if limiting else best)
 
@@ -67,6 +69,7 @@ class Tally(Silent):
         elif good < best and limiting is not None:
             self._lose("HKV308", limiting, best - good)
         self.total.resumable += good
+        self.total.lookups.extend((*self.begun.pop(request), best, good))
 
     def _broken(self, request: str) -> Finding | None:
         """The root error that this request's resume or reads ran into."""

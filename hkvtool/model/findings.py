@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,12 +89,17 @@ class Loss:
 
 @dataclass(slots=True)
 class Ratios:
-    """Match ratio and resumable ratio, in tokens; never one without the other."""
+    """Match ratio and resumable ratio, in tokens; never one without the other.
+
+    `lookups` are the settled ones, four numbers each: position, tokens asked for, matched,
+    resumable.
+    """
 
     asked: int = 0
     matched: int = 0
     resumable: int = 0
     lost_by: list[Loss] = field(default_factory=list)
+    lookups: array[int] = field(default_factory=lambda: array("q"))
 
     def as_json(self) -> dict[str, Any]:
         return {

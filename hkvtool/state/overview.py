@@ -6,6 +6,7 @@ this is its form over arrays, and a property test holds the two equal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,51 +24,81 @@ CODES = ("", *sorted(RULES))
 ON_DISK = len(a.FORMS)
 """`Overview.form` of a block whose bytes are elsewhere; the others are those of `FORMS`."""
 
+NAMED, KNOWN, FILLED, HELD, PINNED, LOADING, HASHED = (1 << i for i in range(7))
+"""Bits of `Overview.flags`: some event named the block; its state is certain; something was
+written in its present generation, for every group that shares it; it is referenced; pinned; a
+load into it is under way; a live hash leads to it."""
+
 _NUMBER = {code: number for number, code in enumerate(CODES)}
+
+_AT_ONCE = 1 << 14
+"""Blocks judged at once: few enough that what is worked out about them stays in the cache."""
 
 
 class Overview(NamedTuple):
-    """Columns over some blocks of one pool; `group` is a number of the fold's, -1 for none.
+    """Columns over some blocks of one pool.
 
     `code` is the rule that makes a block unrecoverable, a number of `CODES`, and `by` the group
-    that it is of: the first that fails, where several share the block. `filled` says that
-    something was written in the present generation; `written` is the position of the last write,
-    -1 for none.
+    that it is of: the first that fails, where several share the block. `group` and `by` are
+    numbers of the fold's, -1 for none, `owner` is one of its `req` names. `written` is the
+    position of the last write in the present generation, -1 for none.
     """
 
     blocks: Any
-    slots: Any
     group: Any
     by: Any
     form: Any
     code: Any
-    named: Any
-    known: Any
-    filled: Any
-    refs: Any
-    pins: Any
-    loading: Any
-    hashed: Any
-    generation: Any
-    version: Any
-    written: Any
+    flags: Any
     owner: Any
+    written: Any
 
     def recoverable(self) -> Any:
         """Whether a request could resume from each block as it stands."""
-        return (self.code == 0) & self.filled
+        return (self.code == 0) & (self.flags & FILLED > 0)
 
 
-class Columns:
-    """The arrays of a fold at one moment as numpy's, each turned into one when it is asked for.
+def blocks_of(pool: Pool) -> Any:
+    """Every block id of a pool, those that a `remap` put beyond its count too."""
+    beyond = sorted(block for block in pool.map if block >= pool.blocks)
+    return np.concatenate([np.arange(max(0, pool.blocks)), np.array(beyond, np.int64)])
 
-    A plain fold keeps lists, which would be turned again and again.
+
+def overview(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) -> Overview:
+    """What every one of `blocks` (ids, ascending) is, as the fold stands.
+
+    With `group` every block is seen as that group sees it; else as the groups of the block table
+    that it was allocated for do.
     """
+    count = len(blocks)
+    found = Overview(
+        blocks,
+        np.full(count, -1, np.int16), np.full(count, -1, np.int16),
+        np.full(count, ON_DISK, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.uint8),
+        np.full(count, -1, np.int32), np.full(count, -1, np.int64),
+    )  # fmt: skip
+    if not len(fold.st.gen):
+        return found
+    columns = _Columns(fold)
+    tables: dict[int, list[Group]] = {}
+    for g in fold.declared.groups.values():
+        if g.pool is pool and (group is None or g is group):
+            tables.setdefault(g.table_id, []).append(g)
+    slots = _slots(fold, pool, blocks)
+    for first in range(0, count, _AT_ONCE):
+        _look(columns, found, slots[first : first + _AT_ONCE], first, tables, group is not None)
+    return found
+
+
+class _Columns:
+    """The arrays of a fold as numpy's; a plain fold's lists are turned into some once."""
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
+        self.width, self.weights = int(fold.st.h[a.COMPONENTS]), int(fold.st.h[a.EPOCH])
         self._turned: dict[str, Any] = {}
-        self._entries: Any = None
+        self._hashes: tuple[Any, ...] | None = None
+        self._leading: dict[int, tuple[Any, Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
         column = getattr(self.fold.st, name)
@@ -77,77 +108,40 @@ class Columns:
             self._turned[name] = np.array(column, np.int64)
         return self._turned[name]
 
-    def entries(self) -> tuple[Any, Any, Any, Any]:
-        """Live hash entries, in the order of their making: number, slot, whether of the content
-        that the slot now has, table."""
-        if self._entries is None:
-            used = int(self.fold.st.h[a.ENTRIES])
-            live = np.flatnonzero(self.e_live[:used] == 1)
+    def hashes(self) -> tuple[Any, ...]:
+        """Of the live hash entries: slot, whether of the content that it now has, whether that is
+        of the present weights, table; and by slot when its latest hash of its generation was
+        published."""
+        if self._hashes is None:
+            live = np.flatnonzero(self.e_live[: int(self.fold.st.h[a.ENTRIES])] == 1)
             slot = self.e_slot[live]
             same = self.e_gen[live] == self.gen[slot]
-            self._entries = live, slot, same, self.e_table[live]
-        return self._entries  # type: ignore[no-any-return]
+            fresh = same & (self.e_epoch[live] == self.weights)
+            since = np.full(len(self.gen), np.iinfo(np.int64).max, np.int64)
+            # Later entries come later, and the last assignment to a place holds.
+            since[slot[same]] = self.e_pos[live[same]]
+            self._hashes = slot, fresh, self.e_table[live], since
+        return self._hashes
 
-
-def overview(
-    fold: Fold, pool: Pool, blocks: Any, group: Group | None = None, columns: Columns | None = None
-) -> Overview:
-    """What every one of `blocks` (ids, ascending) is, as the fold stands.
-
-    With `group` every block is seen as that group sees it; else as the groups of the block table
-    that it was allocated for do. `columns` are the fold's where they were made before.
-    """
-    st = columns or Columns(fold)
-    slots = _slots(fold, pool, blocks)
-    there = slots >= 0
-    at = np.where(there, slots, 0)
-    if not len(st.gen):
-        there = np.zeros(len(blocks), bool)
-
-    def of(name: str, absent: int) -> Any:
-        if not len(st.gen):
-            return np.full(len(blocks), absent, np.int64)
-        return np.where(there, getattr(st, name)[at], absent)
-
-    named = of("touch", -1) >= 0
-    table = of("table", -1)
-    found = Overview(
-        blocks=blocks, slots=np.where(there, slots, -1),
-        group=np.full(len(blocks), -1, np.int16), by=np.full(len(blocks), -1, np.int16),
-        form=np.full(len(blocks), ON_DISK, np.uint8), code=np.zeros(len(blocks), np.uint8),
-        named=named, known=named & (of("known", a.UNKNOWN) != a.UNKNOWN) & (of("unsure", 0) == 0),
-        filled=np.zeros(len(blocks), bool), refs=of("refs", 0), pins=of("pins", 0),
-        loading=of("loads", 0) > 0, hashed=of("live", 0) > 0, generation=of("gen", 0),
-        version=np.zeros(len(blocks), np.int64), written=np.full(len(blocks), -1, np.int64),
-        owner=of("owner", -1),
-    )  # fmt: skip
-    groups = [g for g in fold.declared.groups.values() if g.pool is pool]
-    if group is not None:
-        _see(fold, st, found, np.flatnonzero(named), [group])
-        return found
-    tables: dict[int, list[Group]] = {}
-    for g in groups:
-        tables.setdefault(g.table_id, []).append(g)
-    for number, mates in tables.items():
-        mine = table == number
-        if len(tables) == 1:
-            mine |= table < 0
-        _see(fold, st, found, np.flatnonzero(named & mine), mates)
-    return found
-
-
-def blocks_of(pool: Pool) -> Any:
-    """Every block id of a pool, those that a `remap` put beyond its count too."""
-    beyond = sorted(block for block in pool.map if block >= pool.blocks)
-    return np.concatenate([np.arange(max(0, pool.blocks)), np.array(beyond, np.int64)])
+    def leading(self, group: Group) -> tuple[Any, Any]:
+        """By slot: whether a live hash of the group's table leads there, and whether a good one."""
+        if group.table_id not in self._leading:
+            slot, fresh, table, _ = self.hashes()
+            mine = (table == group.table_id) | (table == -1)
+            any_, good = (np.zeros(len(self.gen), bool) for _ in range(2))
+            any_[slot[mine]] = True
+            good[slot[mine & fresh]] = True
+            self._leading[group.table_id] = any_, good
+        return self._leading[group.table_id]
 
 
 def _slots(fold: Fold, pool: Pool, blocks: Any) -> Any:
+    """The slots of blocks, -1 where there is none."""
     if isinstance(fold.st.gen, np.ndarray):
         return blocks + int(fold.st.base[pool.id])
     slots = np.full(len(blocks), -1, np.int64)
     named = fold.slots_of(pool)
-    if len(named) and len(blocks):
+    if named and len(blocks):
         ids = np.fromiter(named, np.int64, len(named))
         place = np.searchsorted(blocks, ids)
         inside = (place < len(blocks)) & (blocks[np.minimum(place, len(blocks) - 1)] == ids)
@@ -155,101 +149,110 @@ def _slots(fold: Fold, pool: Pool, blocks: Any) -> Any:
     return slots
 
 
-def _see(fold: Fold, st: Columns, found: Overview, rows: Any, groups: list[Group]) -> None:
-    """Fill in the rows of blocks that `groups` share; the first of them names the form."""
+def _look(
+    st: _Columns, found: Overview, slots: Any, first: int, tables: dict[int, list[Group]],
+    as_one: bool,
+) -> None:  # fmt: skip
+    """Fill in the rows from `first` on, of blocks that have these slots."""
+    rows = np.flatnonzero(slots >= 0)
+    rows = rows[st.touch[slots[rows]] >= 0]
     if not len(rows):
         return
-    slots = found.slots[rows]
+    slots, rows = slots[rows], rows + first
+    found.owner[rows] = st.owner[slots]
+    known = (st.known[slots] != a.UNKNOWN) & (st.unsure[slots] == 0)
+    flags = np.full(len(rows), NAMED, np.uint8)
+    for bit, true in (
+        (KNOWN, known), (HELD, st.refs[slots] > 0), (PINNED, st.pins[slots] > 0),
+        (LOADING, st.loads[slots] > 0), (HASHED, st.live[slots] > 0),
+    ):  # fmt: skip
+        flags[true] |= bit
+    found.flags[rows] = flags
+    table = st.table[slots]
+    for number, groups in tables.items():
+        if as_one:
+            _see(st, found, rows, slots, groups)
+            continue
+        mine = table == number
+        if len(tables) == 1:
+            mine |= table < 0
+        if mine.all():
+            _see(st, found, rows, slots, groups)
+        elif mine.any():
+            _see(st, found, rows[mine], slots[mine], groups)
+
+
+def _see(st: _Columns, found: Overview, rows: Any, slots: Any, groups: Sequence[Group]) -> None:
+    """Blocks that `groups` share; the first of them names the form."""
     first = groups[0]
     found.group[rows] = first.id
     if not first.pool.tier:
-        found.form[rows] = np.where(found.loading[rows], ON_DISK, first.form_number)
+        loading = found.flags[rows] & LOADING > 0
+        found.form[rows] = np.where(loading, ON_DISK, first.form_number)
     code = np.zeros(len(rows), np.uint8)
     by = np.full(len(rows), first.id, np.int16)
     whole = np.ones(len(rows), bool)
     written = np.full(len(rows), -1, np.int64)
     for group in groups:
-        own, filled = judged(fold, st, group, slots)
-        fails = (code == 0) & ((own > 0) | (whole & ~filled))
-        by[fails] = group.id
+        own, filled = _judged(st, group, slots)
+        by[(code == 0) & ((own > 0) | (whole & ~filled))] = group.id
         code = np.where(code == 0, own, code)
         whole &= filled
-        c = slots * int(fold.st.h[a.COMPONENTS]) + group.component
-        written = np.maximum(written, np.where(filled, st.wpos[c], -1))
-        if group is first:
-            found.version[rows] = np.where(filled, st.ver[c], 0)
-    found.code[rows], found.by[rows] = code, by
-    found.filled[rows], found.written[rows] = whole, written
+        wrote = st.wpos[slots * st.width + group.component]
+        written = np.maximum(written, np.where(filled, wrote, -1))
+    found.code[rows], found.by[rows], found.written[rows] = code, by, written
+    found.flags[rows] |= np.where(whole, FILLED, 0).astype(np.uint8)
 
 
-def judged(fold: Fold, st: Columns, group: Group, slots: Any) -> tuple[Any, Any]:
+def _judged(st: _Columns, group: Group, slots: Any) -> tuple[Any, Any]:
     """For each slot the number of the rule that makes it unrecoverable for a group, as
     `block_state` has it, and whether something was written in its present generation."""
-    c = slots * int(fold.st.h[a.COMPONENTS]) + group.component
-    gen, unit = st.gen[slots], group.block_tokens
+    c = slots * st.width + group.component
+    unit = group.block_tokens
     lo, hi, pver, vague = st.lo[c], st.hi[c], st.pver[c], st.vague[c]
-    known = (st.known[slots] != a.UNKNOWN) & (st.unsure[slots] == 0)
-    filled = (st.cgen[c] == gen) & (st.cid[c] > 0)
-    published = st.pgen[c] == gen
+    filled = (st.cgen[c] == st.gen[slots]) & (st.cid[c] > 0)
+    published = st.pgen[c] == st.gen[slots]
     pub_hi = st.pub_hi[c]
     stated = published & (pub_hi != MISSING)
     first = np.where(stated, (pub_hi - 1) // unit * unit, lo - lo % unit)
     end = np.where(stated, pub_hi, first + unit)
-    stale, hashed, newer = _hashes(st, group, slots, st.cpos[c])
-
+    any_, good = st.leading(group)
+    hashed = any_[slots] & (st.live[slots] > 0)
     held = (end <= first) | (vague == a.VAGUE)
     held |= (vague == a.COUNTED) & ((end - 1) % unit < hi)
     held |= (vague == a.POSITIONED) & (lo <= first) & (end <= hi)
     held |= (vague == a.POSITIONED) & (st.lo2[c] <= first) & (end <= st.hi2[c])
-    elsewhere = (hi <= first) | (lo >= end)
-    short = MISSING_FORM[group.form] if group.form in ("tail", "indexer") else "HKV101"
-    outdated = st.epoch[c] != int(fold.st.h[a.EPOCH])
+    outdated = st.epoch[c] != st.weights
     unlike = published & (pver >= 0) & (pver != st.ver[c])
-    told = 0 if group.form == "indexer" else _NUMBER[MISSING_FORM[group.form]]
 
     code = np.zeros(len(slots), np.uint8)
-    open_ = known.copy()
+    undecided = (st.known[slots] != a.UNKNOWN) & (st.unsure[slots] == 0)
 
-    def say(where: Any, number: Any) -> None:
-        nonlocal open_
-        met = open_ & where
-        code[met] = number[met] if isinstance(number, np.ndarray) else number
-        open_ &= ~met
+    def say(where: Any, rule: str) -> None:
+        met = undecided & where
+        if met.any():
+            code[met] = _NUMBER[rule]
+            undecided[met] = False
 
     table = st.table[slots]
-    # A block of another pool is never foreign, and every slot here is of the group's.
-    say((table >= 0) & (table != group.table_id), _NUMBER["HKV601"])
-    say(st.loads[slots] > 0, _NUMBER["HKV305"])
-    say(stale, _NUMBER["HKV105"])
-    say(~filled & (pver == a.PENDING) & published & hashed, _NUMBER["HKV103"])
-    say(~filled, _NUMBER[never_written(group)])
+    # Every slot here is of the group's pool, so that another table makes it foreign.
+    say((table >= 0) & (table != group.table_id), "HKV601")
+    say(st.loads[slots] > 0, "HKV305")
+    say(hashed & ~good[slots], "HKV105")
+    say(~filled & (pver == a.PENDING) & published & hashed, "HKV103")
+    say(~filled, never_written(group))
     if group.form == "recurrent":
-        say((vague == a.POSITIONED) & (hi != end), _NUMBER["HKV306"])
-        say(outdated, _NUMBER["HKV105"])
+        say((vague == a.POSITIONED) & (hi != end), "HKV306")
+        say(outdated, "HKV105")
     else:
-        say(~held & elsewhere, _NUMBER[absent_code(group)])
-        say(~held, _NUMBER[short])
-        say(outdated, _NUMBER["HKV105"])
-        say(published & (pver == a.VOIDED) & hashed, _NUMBER["HKV105"])
-        say(unlike & newer, _NUMBER["HKV105"])
-        say(unlike, told)
+        short = group.form in ("tail", "indexer")
+        say(~held & ((hi <= first) | (lo >= end)), absent_code(group))
+        say(~held, MISSING_FORM[group.form] if short else "HKV101")
+        say(outdated, "HKV105")
+        say(published & (pver == a.VOIDED) & hashed, "HKV105")
+        if unlike.any():
+            say(unlike & (st.cpos[c] > st.hashes()[3][slots]), "HKV105")
+            say(unlike & (group.form != "indexer"), MISSING_FORM[group.form])
     if group.pool.tier:
         code[code == 0] = _NUMBER["HKV305"]
     return code, filled
-
-
-def _hashes(st: Columns, group: Group, slots: Any, content: Any) -> tuple[Any, Any, Any]:
-    """For each slot whether only stale hashes of the group's table lead to it, whether any does,
-    and whether its content is newer than the latest hash of its generation."""
-    entry, slot, same, table = st.entries()
-    size = len(st.gen)
-    mine = (table == group.table_id) | (table == -1)
-    any_, good = np.zeros(size, bool), np.zeros(size, bool)
-    any_[slot[mine]] = True
-    fresh = same & (st.e_epoch[entry] == int(st.fold.st.h[a.EPOCH]))
-    good[slot[mine & fresh]] = True
-    since = np.full(size, np.iinfo(np.int64).max, np.int64)
-    # Later entries come later, and the last assignment to a place holds.
-    since[slot[same]] = st.e_pos[entry[same]]
-    hashed = any_[slots] & (st.live[slots] > 0)
-    return hashed & ~good[slots], hashed, content > since[slots]

@@ -1,0 +1,137 @@
+"""Going to any moment of a trace and from there to the next: what a person who looks does.
+
+`moments.fold_at` starts anew each time. Here the fold of the last moment goes on where that is
+shorter, and in a short trace copies are kept on the way.
+"""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+
+from hkvtool.model.event import Event
+from hkvtool.state.copying import copied, size_of
+from hkvtool.state.fold import PLAIN_LIMIT, Fold
+from hkvtool.store.moments import fold_at
+from hkvtool.store.trace import Trace
+
+COPY_EVERY = 1024
+"""Events from one copy to the next in a short trace: folded again in about 20 ms."""
+
+COPIES_BYTES = 96 << 20
+"""What the copies may take together; beyond, every other one is dropped."""
+
+GO_ON = 1 << 17
+"""A long trace is folded on from where it stands over so many positions; a keyframe is nearer
+beyond."""
+
+_FIRST_SPAN = 256
+
+
+class Moments:
+    """The states of one trace, one at a time. A fold holds until the next one is asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.first = int(trace.meta.get("first_pos", 1))
+        self.last = int(trace.meta.get("last_pos", 0))
+        self._at = self.first - 1
+        self._fold: Fold | None = None
+        self._plain = trace.count < PLAIN_LIMIT
+        self._events: list[Event] | None = None
+        self._places: list[int] = []
+        self._copies: list[tuple[int, int, Fold]] = []
+        self._copy_every = COPY_EVERY
+
+    def at(self, pos: int) -> Fold:
+        """The fold after every event up to `pos`, included. Raises TraceError."""
+        if self._fold is not None and pos == self._at:
+            return self._fold
+        self._fold = self._short(pos) if self._plain else self._long(pos)
+        self._at = pos
+        return self._fold
+
+    # --- moving ----------------------------------------------------------------------------
+
+    def event(self, pos: int) -> Event | None:
+        """The last event at or before a position."""
+        return self.before(pos + 1)
+
+    def after(self, pos: int, kinds: Collection[str] | None = None) -> Event | None:
+        """The first event behind a position, of these kinds."""
+        if self._plain:
+            there = self._kept()
+            span = there[bisect_right(self._places, pos) :]
+            return next((e for e in span if kinds is None or e.ev in kinds), None)
+        return next(self.trace.events(since=pos + 1, kinds=kinds), None)
+
+    def before(self, pos: int, kinds: Collection[str] | None = None) -> Event | None:
+        """The last event before a position, of these kinds."""
+        if self._plain:
+            there = self._kept()
+            span = reversed(there[: bisect_right(self._places, pos - 1)])
+            return next((e for e in span if kinds is None or e.ev in kinds), None)
+        end, span_size = pos - 1, _FIRST_SPAN
+        while end >= self.first:
+            start = max(self.first, end - span_size + 1)
+            found = list(self.trace.events(start, end, kinds=kinds))
+            if found:
+                return found[-1]
+            end, span_size = start - 1, span_size * 8
+        return None
+
+    def span(self, since: int, until: int) -> Iterator[Event]:
+        """The events at positions `since` to `until`, both included."""
+        if not self._plain:
+            return self.trace.events(since, until)
+        there = self._kept()
+        return iter(there[bisect_right(self._places, since - 1) : bisect_right(self._places, until)])
+
+    def named(self, req: str | None = None, block: tuple[str, int] | None = None) -> list[Event]:
+        """The events that name a request or a block."""
+        return list(self.trace.events(req=req, block=block))
+
+    # --- folding ---------------------------------------------------------------------------
+
+    def _kept(self) -> list[Event]:
+        if self._events is None:
+            self._events = list(self.trace.events())
+            self._places = [e.pos for e in self._events]
+        return self._events
+
+    def _short(self, pos: int) -> Fold:
+        events = self._kept()
+        done = bisect_right(self._places, self._at)
+        fold, going = self._fold, self._fold is not None and self._at <= pos
+        last = bisect_right(self._places, pos)
+        nearest = next((c for c in reversed(self._copies) if c[0] <= last), None)
+        if not going or (nearest is not None and nearest[0] > done):
+            done, fold = (nearest[0], copied(nearest[2])) if nearest else (0, Fold())
+        assert fold is not None
+        for number in range(done, last):
+            if number % self._copy_every == 0 and number:
+                self._keep(number, fold)
+            fold.apply(events[number])
+        return fold
+
+    def _keep(self, number: int, fold: Fold) -> None:
+        if any(n == number for n, _, _ in self._copies):
+            return
+        self._copies.append((number, size_of(fold), copied(fold)))
+        self._copies.sort(key=lambda c: c[0])
+        while sum(size for _, size, _ in self._copies) > COPIES_BYTES and len(self._copies) > 1:
+            self._copy_every *= 2
+            self._copies = [c for c in self._copies if c[0] % self._copy_every == 0]
+
+    def _long(self, pos: int) -> Fold:
+        from hkvtool.state.compiled import CompiledFold
+
+        fold = self._fold
+        if isinstance(fold, CompiledFold) and 0 <= pos - self._at <= GO_ON:
+            fold.advance(since=self._at + 1, until=pos)
+            return fold
+        # Two folds of a large pool at once would be too much, and each is part of a cycle.
+        self._fold = fold = None
+        gc.collect()
+        return fold_at(self.trace, pos)

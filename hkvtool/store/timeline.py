@@ -1,0 +1,76 @@
+"""What happens where in a trace: its events counted over stretches of positions.
+
+A time axis is as wide as a screen, however long the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hkvtool.model.events import EVENTS
+from hkvtool.store.duck import DuckTrace
+from hkvtool.store.trace import Trace
+
+KINDS = max(spec.code for spec in EVENTS.values()) + 1
+_BEGINS, _ENDS = ("store_begin", "load_begin"), ("store_end", "load_end")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Events by stretch and kind.
+
+    `counts[i, code]` are the events of a kind at positions ``[edges[i], edges[i + 1])``, those
+    that cannot be taken at their word under 0; `ts[i]` is the earliest time there, -1 for none.
+    """
+
+    edges: Any
+    counts: Any
+    ts: Any
+
+    def of(self, *kinds: str) -> Any:
+        """Events of some kinds by stretch."""
+        return self.counts[:, [EVENTS[kind].code for kind in kinds]].sum(axis=1)
+
+    def in_flight(self) -> Any:
+        """Transfers under way at the end of each stretch."""
+        return np.maximum(0, np.cumsum(self.of(*_BEGINS) - self.of(*_ENDS)))
+
+    def stretch(self, pos: int) -> int:
+        """The stretch that a position lies in."""
+        found = int(np.searchsorted(self.edges, pos, side="right")) - 1
+        return max(0, min(found, len(self.counts) - 1))
+
+
+def timeline(trace: Trace, stretches: int) -> Timeline:
+    """Count the events of a trace over at most so many stretches of equal length."""
+    first, last = int(trace.meta.get("first_pos", 1)), int(trace.meta.get("last_pos", 0))
+    length = max(1, -(-(last - first + 1) // max(1, stretches)))
+    number = max(1, -(-(last - first + 1) // length))
+    edges = first + length * np.arange(number + 1)
+    counts, ts = np.zeros((number, KINDS), np.int64), np.full(number, -1, np.int64)
+    if isinstance(trace, DuckTrace):
+        _count_stored(trace, first, length, counts, ts)
+    else:
+        for event in trace.events():
+            place = (event.pos - first) // length
+            known = event.problem is None and event.ev in EVENTS
+            counts[place, EVENTS[event.ev].code if known else 0] += 1
+            when = event.get("ts")
+            if isinstance(when, int) and (ts[place] < 0 or when < ts[place]):
+                ts[place] = when
+    return Timeline(edges, counts, ts)
+
+
+def _count_stored(trace: DuckTrace, first: int, length: int, counts: Any, ts: Any) -> None:
+    rows = trace.select(
+        f"SELECT (pos - {first}) // {length} AS stretch, ev, count(*), min(ts) FROM events "
+        "GROUP BY ALL"
+    ).fetchall()
+    for place, kind, count, when in rows:
+        if 0 <= place < len(counts) and kind < KINDS:
+            counts[place, kind] += count
+            if when is not None and (ts[place] < 0 or when < ts[place]):
+                ts[place] = when
