@@ -20,12 +20,18 @@ from hkvtool.model.text import shown
 if TYPE_CHECKING:
     from hkvtool.engine.config import Config
     from hkvtool.engine.engine import Engine, Sink
-    from hkvtool.engine.geometry import Preset
     from hkvtool.engine.sequential import Count
     from hkvtool.engine.workload import Request
 
 SHIPPED = "conversation"
 """Name of the workload that comes with the package."""
+
+
+class Device(str, Enum):
+    """What the reference engine allocates on."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
 
 
 class Layers(str, Enum):
@@ -98,6 +104,9 @@ def command(
         Layers,
         typer.Option("--layers", help="Stamps of one layer a group, or of all: for small runs."),
     ] = Layers.ONE,
+    device: Annotated[
+        Device, typer.Option("--device", help="Where the pool's bytes are, and its graphs.")
+    ] = Device.CPU,
     seed: Annotated[int, typer.Option("--seed", help="Of aborts and rejected drafts.")] = 0,
     output: Annotated[
         Path | None,
@@ -120,6 +129,8 @@ def command(
     from hkvtool.engine.sequential import run_sequential
     from hkvtool.engine.workload import read_workload
 
+    if device is Device.CUDA:
+        _need_cuda()
     geometry = find_preset(preset)
     arrivals = list(read_workload(workload_path(workload), requests))
     if not arrivals:
@@ -139,7 +150,7 @@ def command(
         cpu_blocks=2 * pool if cpu_blocks is None else cpu_blocks,
         disk_blocks=_disk(block_bytes, pool) if disk_blocks is None else disk_blocks,
         asynchronous=not sync, trust_hash=trust_hash, cap=_cap(limit or []), seed=seed,
-        all_layers=every,
+        all_layers=every, device=device.value,
     )  # fmt: skip
     if not sequential:
         config = config.fitted(longest)
@@ -170,6 +181,15 @@ def command(
         print_table(["", ""], [[name.replace("_", " "), value] for name, value in account.items()])
     if output is not None:
         print(f"{shown(output)}: {engine.events:,} events", file=sys.stderr)
+
+
+def _need_cuda() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise HkvError(
+            "torch finds no CUDA device here", hint="leave --device away: all of it runs on the CPU"
+        )
 
 
 def _disk(block_bytes: int, pool: int) -> int:
@@ -283,6 +303,7 @@ def _account(engine: Engine, config: Config, counts: list[Count]) -> dict[str, A
         "loaded_blocks": tiers.loaded,
         "graph_launches": engine.tables.launches,
         "graph_bypasses": engine.tables.bypasses,
+        **({"stale_replays": engine.tables.stale_replays()} if config.device != "cpu" else {}),
         "reads": memory.reads,
         "wrong_reads": memory.bad_reads,
     }

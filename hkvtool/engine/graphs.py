@@ -3,16 +3,19 @@
 A graph reads its block tables from a buffer that existed when it was captured. So each step in
 flight has a buffer of its own, a graph belongs to one buffer and one batch size, and whenever the
 topology is not at rest (a graph just being captured, blocks under way to or from another tier)
-the step runs without one.
+the step runs without one. On a CUDA device the graphs are real ones; elsewhere the recorded
+pointers stand for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from hkvtool.engine.allocator import Emit
+from hkvtool.engine.cuda_graph import GatherGraph
 from hkvtool.engine.memory import Memory
 
 BUFFERS = 2
@@ -31,6 +34,8 @@ class StepTables:
             for _ in range(BUFFERS)
         ]
         self.captured: dict[str, Mapping[str, str]] = {}
+        self._real: dict[str, GatherGraph] = {}
+        self._stale: list[Any] = []
         self.launches = self.bypasses = 0
 
     def fill(self, step: int, firsts: list[int]) -> None:
@@ -50,14 +55,23 @@ class StepTables:
         bypass = moving
         if graph not in self.captured:
             self.captured[graph] = self._pointers(step)
+            if self.memory.device != "cpu":
+                table = self.buffers[step % BUFFERS][:size]
+                self._real[graph] = GatherGraph(self.memory.pages["gpu"].rows, table)
             self.emit("capture", graph=graph, pointers=self.captured[graph])
             bypass = True
+        elif not bypass and graph in self._real:
+            self._stale.append(self._real[graph].replay(self.memory.pages["gpu"].rows))
         keys = {"bypass": True} if bypass else {}
         self.bypasses += bypass
         self.launches += not bypass
         self.emit(
             "launch", actor="device", step=step, graph=graph, pointers=self._pointers(step), **keys
         )
+
+    def stale_replays(self) -> int:
+        """Real graphs that read other bytes than the live pages hold; waits for the device."""
+        return sum(bool(wrong) for wrong in self._stale)
 
     def _pointers(self, step: int) -> dict[str, str]:
         """What is live now: the addresses a graph of this buffer depends on."""

@@ -197,7 +197,6 @@ class Scheduler:
         """Tell what the lookup found, table by table, and count it."""
         self.asked += hit.asked
         self.matched += hit.matched
-        self.resumed += hit.at
         self.emit(
             "lookup", req=live.request.id, tokens=hit.asked, hit=hit.own, blocks=hit.blocks,
             hashes=hit.keys,
@@ -245,6 +244,7 @@ class Scheduler:
     def resume(self, live: Live) -> None:
         """Tell from which blocks the request goes on, and by which route each table got there."""
         self.resumes += 1
+        self.resumed += live.ahead
         req, held = live.request.id, self.allocator.held[live.request.id]
         blocks: dict[str, list[int]] = {}
         route: dict[str, str] = {}

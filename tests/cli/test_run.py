@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import read_jsonl
@@ -69,6 +70,19 @@ def test_trusting_hashes_is_told_with_the_first_wrong_read(hkvtool: Any, workloa
     said = account(hkvtool, "--workload", str(workload), "--trust-hash")
     assert said["wrong_reads"] > 0
     assert said["first_wrong_read"]["expected"] != said["first_wrong_read"]["found"]
+
+
+def test_every_layer_reads_what_its_group_does(hkvtool: Any, workload: Path) -> None:
+    options = ("--workload", str(workload), "--blocks", "400", "--preset", "deepseek-v4")
+    one, every = (account(hkvtool, *options, "--layers", layers) for layers in ("one", "all"))
+    assert one == every and one["reads"] > 0
+
+
+def test_a_device_that_is_not_there_is_said(hkvtool: Any, workload: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    outcome = hkvtool("run", "--workload", str(workload), "--device", "cuda")
+    assert outcome.code == 2 and "no CUDA device" in outcome.err
 
 
 def test_sequential_counts_the_last_half(hkvtool: Any, workload: Path) -> None:

@@ -6,9 +6,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import torch
 
 from hkvtool.analyzers import check
 from hkvtool.engine.config import Config, unlimited
+from hkvtool.engine.cuda_graph import GatherGraph
 from hkvtool.engine.geometry import Preset
 from hkvtool.engine.presets import PRESETS as REAL
 from hkvtool.model.errors import HkvError
@@ -211,3 +213,13 @@ def test_an_unlimited_pool_evicts_nothing(preset: Preset) -> None:
     blocks = unlimited(preset, requests, 64)
     engine, _ = run(preset, requests, blocks=blocks)
     assert engine.allocator.gpu.evictions == engine.scheduler.preemptions == 0
+
+
+@pytest.mark.gpu
+def test_real_graphs_read_the_pages_where_they_are() -> None:
+    pages = torch.arange(10 * 4 * 2, device="cuda").view(10, 4, 2)
+    table = torch.tensor([3, 9], device="cuda")
+    graph = GatherGraph(pages, table)
+    table.copy_(torch.tensor([5, 1], device="cuda"))
+    assert not graph.replay(pages), "the table's contents are read at replay"
+    assert graph.replay(pages + 1), "its pages' address was baked in"
