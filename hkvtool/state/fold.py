@@ -28,6 +28,11 @@ NO_SLOT = -(1 << 40)
 """Stands for a block id that is none: ``base + NO_SLOT`` is below 0 in any trace."""
 
 _FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
+_COLUMNS = {
+    per: [(name, extent.empty) for name, extent in a.EXTENTS.items() if extent.per == per]
+    for per in {extent.per for extent in a.EXTENTS.values()}
+}
+"""Arrays, and what an untouched place of each holds, by what indexes them."""
 _GROUP_OR_POOL = frozenset(["alloc", "touch", "free", "pin", "unpin", "zero"])
 
 
@@ -132,11 +137,10 @@ class Fold:
 
     def make_room(self, per: str, size: int) -> None:
         """Let the arrays that `per` indexes hold `size` integers."""
-        for name, extent in a.EXTENTS.items():
-            if extent.per == per:
-                column = getattr(self.st, name)
-                if len(column) < size:
-                    column.extend([extent.empty] * (size - len(column)))
+        for name, empty in _COLUMNS[per]:
+            column = getattr(self.st, name)
+            if len(column) < size:
+                column.extend([empty] * (size - len(column)))
 
     def _new_slot(self, pool: Pool, block: int) -> int:
         slot = len(self.block_of)
