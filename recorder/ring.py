@@ -53,12 +53,14 @@ class Ring:
     """Takes the events of one thread. Nothing that goes wrong in it comes out of it."""
 
     __slots__ = (
-        "_at", "_busy", "_capacity", "_failed", "_head", "_largest", "_lost", "_map", "_nested",
-        "_off", "_owing", "_policy", "_seq", "_tail", "_words", "_words32", "full", "header",
-        "path",
+        "_at", "_busy", "_capacity", "_failed", "_head", "_largest", "_limit", "_lost", "_map",
+        "_nested", "_off", "_owing", "_policy", "_records", "_seq", "_tail", "_words", "_words32",
+        "full", "header", "path",
     )  # fmt: skip
 
-    def __init__(self, path: str, header: RingHeader, mapped: mmap.mmap) -> None:
+    def __init__(
+        self, path: str, header: RingHeader, mapped: mmap.mmap, records: mmap.mmap
+    ) -> None:
         self.path = path
         self.header = header
         self.full = False
@@ -69,6 +71,10 @@ class Ring:
         self._capacity = header.capacity
         self._policy = header.policy
         self._largest = min(MAX_PAYLOAD, header.capacity // 2 - RECORD_BYTES)
+        self._records = records
+        """The same bytes without the header: a prepared emitter has one addition less to do."""
+        self._limit = 0
+        """Up to where a prepared emitter may store, of `_at`, without asking for anything."""
         self._head = self._at = 0
         self._tail = _NO_READER if header.policy == Policy.OVERWRITE else 0
         self._seq = header.first_seq
@@ -103,8 +109,9 @@ class Ring:
                 flags, name,
             )  # fmt: skip
             mapped = mmap.mmap(fd, HEADER_BYTES + capacity)
+            records = mmap.mmap(fd, capacity, offset=HEADER_BYTES)
             mapped[:HEADER_BYTES] = header.pack()
-            return Ring(place, header, mapped)
+            return Ring(place, header, mapped, records)
         except Exception as e:
             with suppress(OSError):
                 os.unlink(place)
@@ -149,6 +156,8 @@ class Ring:
             self._head = head
             self._at = at + size
             self._seq = seq + 1
+            if self._at > self._limit:
+                self._set_limit()
             return True
         except CodecError as e:
             self.refuse(data, f"not encodable: {e}")
@@ -183,16 +192,24 @@ class Ring:
             self._words.release()
             self._words32.release()
             self._map.close()
+            self._records.close()
 
     def abandon(self) -> None:
         """Leave the file to the process that it belongs to: after a fork, that is the parent."""
         self._busy = self._off = True
+
+    def _set_limit(self) -> None:
+        """Say how far prepared emitters may go on by themselves: not while something is owed."""
+        room = self._at + self._tail + self._capacity - self._head
+        largest = self._at + self._largest
+        self._limit = 0 if self._owing else min(self._capacity, room, largest)
 
     def _refuse(self, data: Mapping[str, Any]) -> bool:
         """An event from inside an `emit`, or after the end of the ring."""
         if not self._off:
             self._nested += 1
             self._owing = True
+            self._limit = 0
         elif self._failed:
             self.refuse(data, "the recorder failed")
         return False
@@ -227,7 +244,7 @@ class Ring:
             self._map[start : start + 8] = struct.pack("=I", crc32(body, self._head)) + body
             self._words[_HEAD] = self._head + left
             self._head += left
-        self._at = 0
+        self._at = self._limit = 0
         return True
 
     def _no_room(self, data: Mapping[str, Any]) -> bool:
@@ -252,6 +269,7 @@ class Ring:
             key = (None, "several reasons")
         self._lost[key] = self._lost.get(key, 0) + 1
         self._owing = True
+        self._limit = 0
         self._seq += 1
         self._words[_DROPPED] += 1
         self._words[_DROPPED_UNTIL] = self._seq

@@ -22,6 +22,16 @@ from hkvtool.model.ring_reader import RingCount, RingReader, held_bytes
 
 INCOMPLETE, COMPLETE = "incomplete", "complete"
 RING_SUFFIX = ".ring"
+SETTINGS = "settings.json"
+RINGS_LINK = "rings"
+"""A link to where the rings are, if that is not the recording's own folder."""
+
+SWITCH = "off"
+"""While a file of this name is there, nothing is recorded."""
+
+MANIFEST = "manifest.jsonl"
+SEGMENT_SUFFIX = ".parquet"
+_OURS = (INCOMPLETE, COMPLETE, SETTINGS, RINGS_LINK, SWITCH, MANIFEST)
 
 
 class Stage(str, Enum):
@@ -134,13 +144,9 @@ def _time(item: tuple[int, int, dict[str, Any]]) -> int:
 
 def _writers(folder: str, count: RecordingCount) -> list[list[str]]:
     """The rings of each thread in the order they were written; threads in order of their start."""
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(RING_SUFFIX))
-    except OSError as e:
-        raise _unreadable(folder, e) from e
     writers: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
-    for name in names:
-        path = os.path.join(folder, name)
+    for path in ring_files(folder):
+        name = os.path.basename(path)
         try:
             with open(path, "rb") as file:
                 page = file.read(HEADER_BYTES)
@@ -155,6 +161,20 @@ def _writers(folder: str, count: RecordingCount) -> list[list[str]]:
             writers.setdefault((header.pid, header.thread), []).append(part)
     ordered = sorted((sorted(parts) for parts in writers.values()), key=lambda parts: parts[0][1])
     return [[path for _, _, path in parts] for parts in ordered]
+
+
+def ring_files(folder: str) -> list[str]:
+    """The ring files of a recording, wherever they are, in order of their names."""
+    found = []
+    for place in (folder, os.path.join(folder, RINGS_LINK)):
+        try:
+            names = [name for name in os.listdir(place) if name.endswith(RING_SUFFIX)]
+        except OSError as e:
+            if place != folder and isinstance(e, FileNotFoundError):
+                continue
+            raise _unreadable(place, e) from e
+        found += [os.path.join(place, name) for name in sorted(names)]
+    return found
 
 
 def _read(paths: list[str], count: RecordingCount) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -191,8 +211,16 @@ def _unreadable(path: str, error: OSError) -> TraceError:
 
 def remove_recording(folder: str | os.PathLike[str]) -> None:
     """Delete the files that a recorder made, and the folder if nothing else is in it."""
+    elsewhere = os.path.join(folder, RINGS_LINK)
+    if os.path.islink(elsewhere):
+        place = os.path.realpath(elsewhere)
+        with suppress(OSError):
+            for name in os.listdir(place):
+                if name.endswith(RING_SUFFIX):
+                    os.unlink(os.path.join(place, name))
+            os.rmdir(place)
     for name in os.listdir(folder):
-        if name.endswith(RING_SUFFIX) or name in (INCOMPLETE, COMPLETE):
+        if name.endswith((RING_SUFFIX, SEGMENT_SUFFIX)) or name in _OURS:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, name))
     with suppress(OSError):

@@ -8,9 +8,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from zlib import crc32
+from zlib import adler32, crc32
 
 from hkvtool.model.codec import CodecError, decode
+from hkvtool.model.codec_packed import unpack
 from hkvtool.model.ring_format import (
     ERROR_AT,
     ERROR_BYTES,
@@ -41,6 +42,8 @@ class Record(NamedTuple):
     ts: int
     payload: bytes
     end: int
+    data: dict[str, Any] | None = None
+    """The event of a packed record, whose head is read with it."""
 
 
 @dataclass
@@ -141,7 +144,7 @@ class RingReader:
         expected = None if self.wrapped else self.tail_seq
         for record in self.records():
             try:
-                data = decode(record.payload)
+                data = decode(record.payload) if record.data is None else record.data
                 said = _count(data) if record.kind == Kind.GAP else 0
             except CodecError:
                 # It is missed by the next event, as any other that is torn.
@@ -248,6 +251,8 @@ def _record(data: bytes, at: int, position: int) -> Record | None:
         if check != crc32(head[4:], position) or length % 8 or not length:
             return None
         return Record(kind, 0, 0, b"", at + length)
+    if kind == Kind.PACKED:
+        return _packed(data, at, position, check, length)
     body = at + RECORD_BYTES
     if kind not in (Kind.EVENT, Kind.GAP) or length > MAX_PAYLOAD or body + length > len(data):
         return None
@@ -257,9 +262,22 @@ def _record(data: bytes, at: int, position: int) -> Record | None:
     return Record(kind, seq, ts, data[body : body + length], body + length + 7 & -8)
 
 
+def _packed(data: bytes, at: int, position: int, check: int, length: int) -> Record | None:
+    """The packed record that starts here, if there is a whole one."""
+    body = at + 8
+    payload = data[body : body + length]
+    if len(payload) != length or adler32(payload, position & 0xFFFFFFFF) != check:
+        return None
+    try:
+        found = unpack(payload)
+    except CodecError:
+        return None
+    return Record(Kind.PACKED, found.seq, found.ts, payload, body + length + 7 & -8, found.data)
+
+
 def _cost(data: bytes, at: int) -> int:
     """What looking for a record here has cost, in bytes."""
-    if at + 8 > len(data) or data[at + 7] not in (Kind.EVENT, Kind.GAP):
+    if at + 8 > len(data) or data[at + 7] not in (Kind.EVENT, Kind.GAP, Kind.PACKED):
         return 8
     return 8 + min(len(data) - at, int.from_bytes(data[at + 4 : at + 7], "little"))
 

@@ -260,14 +260,14 @@ def test_file_is_allocated_before_it_is_mapped(
         order.append("allocate")
         allocate(fd, offset, size)
 
-    def maps(fd: int, size: int) -> mmap.mmap:
+    def maps(fd: int, size: int, offset: int = 0) -> mmap.mmap:
         order.append("map")
-        return map_(fd, size)
+        return map_(fd, size, offset=offset)
 
     monkeypatch.setattr(os, "posix_fallocate", allocates)
     monkeypatch.setattr(mmap, "mmap", maps)
     make(tmp_path)
-    assert order == ["allocate", "map"]
+    assert order == ["allocate", "map", "map"]
 
 
 def damaged(ring: Ring, at: int, data: bytes) -> None:

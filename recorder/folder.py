@@ -1,0 +1,140 @@
+"""The folder of a recording: made once, by one owner, and marked complete at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from contextlib import suppress
+from time import monotonic_ns, time_ns
+
+from hkvtool.model.recording import (
+    COMPLETE,
+    INCOMPLETE,
+    RINGS_LINK,
+    Stage,
+    is_recording,
+    remove_recording,
+    stage_of,
+)
+from hkvtool.recorder.outcome import Off
+from hkvtool.recorder.settings import Settings
+
+
+class Folder:
+    """A recording's folder in the hands of its owner, who holds the lock of its marker."""
+
+    def __init__(self, path: str, lock: int, settings: Settings) -> None:
+        self.path = path
+        self.settings = settings
+        self._lock = lock
+        self._owner = os.getpid()
+
+    @staticmethod
+    def make(
+        folder: str | os.PathLike[str], settings: Settings, *, force: bool = False
+    ) -> Folder | Off:
+        """A new one, or why there is none. `force` replaces a recording that has ended."""
+        path = os.path.abspath(folder)
+        try:
+            off = _make(path, force)
+            if off is not None:
+                return off
+            lock = _mark(path)
+        except OSError as e:
+            return Off.of(e, path)
+        made = Folder(path, lock, settings)
+        try:
+            settings.write(path)
+            if settings.rings:
+                _link_rings(path, settings.rings)
+        except OSError as e:
+            made.discard()
+            return Off.of(e, path)
+        return made
+
+    def end(self, *, complete: bool = True) -> None:
+        """Only the process that made it says that it is complete; else it reads as that of a
+        program that died."""
+        if self._lock < 0:
+            return
+        mine = os.getpid() == self._owner
+        if mine:
+            self.settings.forget_key(self.path)
+        if complete and mine:
+            with suppress(OSError):
+                os.rename(os.path.join(self.path, INCOMPLETE), os.path.join(self.path, COMPLETE))
+        with suppress(OSError):
+            os.close(self._lock)
+        self._lock = -1
+
+    def discard(self) -> None:
+        """Leave nothing of it."""
+        self.end(complete=False)
+        with suppress(OSError):
+            remove_recording(self.path)
+
+
+def rings_of(folder: str) -> str:
+    """Where the rings of a recording go."""
+    link = os.path.join(folder, RINGS_LINK)
+    return link if os.path.isdir(link) else folder
+
+
+def _make(path: str, force: bool) -> Off | None:
+    """Make the folder, which must be new: two recorders in one would lose both."""
+    try:
+        os.mkdir(path, 0o700)
+        return None
+    except FileExistsError:
+        if not os.path.isdir(path) or not is_recording(path):
+            return Off(
+                f"{path} exists already, and is no recording", path, "record to another folder"
+            )
+        if stage_of(path) is Stage.RECORDING:
+            return Off(
+                f"{path} is being recorded by another program{_recorder(path)}", path,
+                "record to another folder, or end that program",
+            )  # fmt: skip
+        if not force:
+            return Off(f"{path} exists already", path, "--force replaces it; or name another")
+        remove_recording(path)
+        os.mkdir(path, 0o700)
+        return None
+
+
+def _mark(path: str) -> int:
+    """Lock the marker of a new recording; its descriptor holds the lock while the program lives."""
+    place = os.path.join(path, INCOMPLETE)
+    fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with suppress(OSError):
+            # Without locks (some network file systems) a reader cannot tell running from dead.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        about = {
+            "pid": os.getpid(), "monotonic": monotonic_ns(), "wall": time_ns(),
+            "host": socket.gethostname(),
+        }  # fmt: skip
+        os.write(fd, json.dumps(about).encode())
+    except OSError:
+        os.close(fd)
+        with suppress(OSError):
+            remove_recording(path)
+        raise
+    return fd
+
+
+def _link_rings(path: str, elsewhere: str) -> None:
+    """A folder of its own for the rings, on another file system."""
+    place = os.path.join(elsewhere, f"{os.path.basename(path)}-{os.getpid()}-{monotonic_ns():x}")
+    os.mkdir(place, 0o700)
+    os.symlink(place, os.path.join(path, RINGS_LINK))
+
+
+def _recorder(path: str) -> str:
+    try:
+        with open(os.path.join(path, INCOMPLETE), "rb") as file:
+            return f" (PID {int(json.loads(file.read(4096))['pid'])})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,175 @@
+"""The recording that a process takes part in, and those who must know when it begins and ends.
+
+Hook sets (`hkvtool.recorder.vllm`, …) are loaded in every process of an engine and ask here what
+they are to do. All of it is inert unless the environment asks for it:
+
+- ``HKV_RECORD=FOLDER.hkv``: record there. `hkvtool record` sets it; without a launcher the first
+  process that comes makes the folder, and the others join it.
+- ``HKV_ATTACH=1``: do nothing, but let `hkvtool attach PID` begin later.
+
+A hook set does just this, once, in each process::
+
+    from hkvtool.recorder.session import follow
+
+    def start(recording):                     # now, or at a late attach: begin with `state` events
+        alloc = recording.emitter("alloc", ("req", "group", "blocks", "tokens"))
+        alloc("r1", "kv", [4, 5], None)       # None: left out. True: stored. Never raises or waits
+        recording.emit("trace", format="hkv/1", engine="vllm", evidence=["host"])
+        ...install the hooks; recording.keyed(x) for hashes, salts, tenants, adapters
+
+    def stop(recording):                      # put the original functions back
+        ...
+
+    follow(start, stop)
+
+Values are plain `int`, `str`, `bool`, `float`, `None`, lists, tuples and dictionaries of those; a
+NumPy integer, say, must be made an `int` first. `start` is called again after a `stop`, with
+another recording. What `start` or `stop` raise is said on stderr and ends there. A forked child
+goes on recording by itself, in rings of its own; a spawned one calls `follow` anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from time import sleep
+
+from hkvtool.model.recording import COMPLETE
+from hkvtool.recorder.outcome import Off
+from hkvtool.recorder.recording import Recording
+from hkvtool.recorder.settings import Settings, SettingsError
+
+RECORD, ATTACH = "HKV_RECORD", "HKV_ATTACH"
+
+_TRIES, _BETWEEN = 20, 0.02
+"""How often, and after how many seconds, to look for a folder that is being made."""
+
+Hook = Callable[[Recording], object]
+
+
+class Session:
+    """One a process: what is recorded now, and who follows it."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+        self._mutex = threading.RLock()
+        self._followers: list[tuple[Hook, Hook]] = []
+        self._asked = False
+
+    def of_environment(self) -> Recording | None:
+        """The recording that the environment asks for; it is looked at once."""
+        with self._mutex:
+            if not self._asked:
+                self._asked = True
+                folder = os.environ.get(RECORD)
+                if folder:
+                    self.begin(folder)
+                if folder or os.environ.get(ATTACH):
+                    self._listen()
+            return self.recording
+
+    def begin(self, folder: str) -> Recording | Off:
+        """Record to a folder, and tell the followers."""
+        with self._mutex:
+            if self.recording is not None:
+                return Off(f"{self.recording.folder} is being recorded already", folder)
+            made = _begin_or_join(folder)
+            if isinstance(made, Off):
+                say(f"not recording: {made.what}" + (f" ({made.hint})" if made.hint else ""))
+                return made
+            self.take(made)
+            return made
+
+    def take(self, recording: Recording) -> None:
+        """Let the followers record to this one."""
+        with self._mutex:
+            self.recording = recording
+            atexit.register(self.end)
+            for start, _ in self._followers:
+                guarded(start, recording)
+
+    def end(self, *, complete: bool = True) -> None:
+        """Tell the followers, and close the recording."""
+        with self._mutex:
+            recording, self.recording = self.recording, None
+            if recording is None:
+                return
+            atexit.unregister(self.end)
+            for _, stop in reversed(self._followers):
+                guarded(stop, recording)
+            recording.close(complete=complete)
+
+    def follow(self, start: Hook, stop: Hook) -> None:
+        """See the module."""
+        with self._mutex:
+            recording = self.of_environment()
+            if (start, stop) in self._followers:
+                return
+            self._followers.append((start, stop))
+            if recording is not None:
+                guarded(start, recording)
+
+    def _listen(self) -> None:
+        """Be there for `attach`, `detach` and the kill switch."""
+
+
+_session = Session()
+
+
+def current() -> Session:
+    """The session of this process."""
+    return _session
+
+
+def session() -> Recording | None:
+    """The recording that this process takes part in, if any."""
+    return _session.of_environment()
+
+
+def follow(start: Hook, stop: Hook) -> None:
+    """Have `start` called with the recording, at once or when one begins, and `stop` before it
+    ends. Following twice is following once."""
+    _session.follow(start, stop)
+
+
+def guarded(hook: Hook, recording: Recording) -> bool:
+    """Call a hook; whatever it raises ends here, and the engine goes on."""
+    try:
+        hook(recording)
+        return True
+    except Exception as e:
+        frames = traceback.extract_tb(e.__traceback__)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        say(f"a hook failed and is off: {type(e).__name__}: {e} ({where})")
+        return False
+
+
+def say(text: str) -> None:
+    """One line on the engine's stderr."""
+    with suppress(Exception):
+        print(f"hkvtool: {text}", file=sys.stderr, flush=True)
+
+
+def _begin_or_join(folder: str) -> Recording | Off:
+    """The first process that comes makes the folder, and the others join it."""
+    if not os.path.isdir(folder):
+        try:
+            settings = Settings.of_environment(os.environ)
+        except (SettingsError, OSError) as e:
+            return Off.of(e, folder)
+        made = Recording.begin(folder, settings)
+        if isinstance(made, Recording) or not os.path.isdir(folder):
+            return made
+    off: Recording | Off = Recording.join(folder)
+    for _ in range(_TRIES):
+        if isinstance(off, Recording) or os.path.exists(os.path.join(folder, COMPLETE)):
+            break
+        # Another process may be about to make it.
+        sleep(_BETWEEN)
+        off = Recording.join(folder)
+    return off
