@@ -93,7 +93,7 @@ def _explain(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         _hush()
-        tell(error.strerror, where=str(error.filename or ""))
+        tell(error.strerror, where=str(error.filename or "the output"))
         return Exit.USAGE
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("hkvtool"):
         # As in an engine's environment, where the package is installed with --no-deps.

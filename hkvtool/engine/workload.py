@@ -74,6 +74,12 @@ class Request:
         return self.prompt + self.output
 
 
+_FORM = (
+    "a workload has a JSON object a line with `timestamp`, `input_length`, `output_length` and "
+    "`hash_ids`"
+)
+
+
 def read_workload(path: Path, requests: int | None = None) -> Iterator[Request]:
     """The requests of a trace (`.jsonl` or `.gz`), in file order, the first `requests` of them.
 
@@ -130,12 +136,15 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 try:
                     record = json.loads(line)
                 except (ValueError, RecursionError) as e:
-                    raise HkvError(f"not JSON: {e}", where=where) from None
+                    raise HkvError(f"not JSON: {e}", where=where, hint=_FORM) from None
                 if not isinstance(record, dict):
-                    raise HkvError("not a JSON object", where=where)
+                    raise HkvError("not a JSON object", where=where, hint=_FORM)
                 yield number, record
     except FileNotFoundError:
-        raise HkvError("no such workload", where=str(path)) from None
+        raise HkvError(
+            "no such workload", where=str(path),
+            hint="without --workload, the one that comes with hkvtool is taken",
+        ) from None  # fmt: skip
     except (OSError, EOFError, gzip.zlib.error) as e:  # type: ignore[attr-defined]
         raise HkvError(f"the workload cannot be read: {e}", where=str(path)) from None
 
