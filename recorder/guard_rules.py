@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hkvtool.model.event import Event
-from hkvtool.model.events import DECLARATIONS
 from hkvtool.model.rules import RULES
 from hkvtool.state import references, renewal
 from hkvtool.state.faults import Fault, Kind, roots
@@ -53,10 +52,9 @@ class Rules:
     def __init__(self, most_names: int = MOST_NAMES) -> None:
         self.scene = Scene()
         self.refused = 0
-        """Events that were impossible as written: what they say is not followed."""
+        """Events that are malformed or impossible as written: what they say is not followed."""
         self.renewals = 0
         self._evidence: frozenset[str] | None = None
-        self._declared: list[Event] = []
         self._filled: set[str] = set()
         self._told: dict[tuple[str, int, int], None] = {}
         self._most_names = self._limit = most_names
@@ -79,25 +77,16 @@ class Rules:
         if scene.follow(event) is not None:
             self.refused += 1
             return []
-        if ev in DECLARATIONS or ev in ("rebase", "remap"):
-            self._declare(event)
-        elif ev == "state":
+        if "evidence" in event and "actor" not in event:
+            self._evidence = frozenset(map(str, event["evidence"]))
+        if ev == "state":
             found = self._references(event, references.listed_while_held(scene, event))
         elif ev in ("dispatch", "finish") and renewal.size(scene) > self._limit:
-            self._renew(event.pos)
+            self._forget()
         return found
 
-    def _declare(self, event: Event) -> None:
-        if event.ev == "trace" or (event.ev == "evidence" and "actor" not in event):
-            if "evidence" in event:
-                self._evidence = frozenset(map(str, event["evidence"]))
-        else:
-            self._declared.append(event)
-
-    def _renew(self, pos: int) -> None:
-        if not renewal.renewable(self.scene):
-            return
-        self.scene = renewal.renewed(self.scene, self._declared, pos)
+    def _forget(self) -> None:
+        renewal.forget(self.scene)
         self.renewals += 1
         # Where more is alive than that, only what comes on top is forgotten.
         self._limit = max(self._most_names, 2 * renewal.size(self.scene))
@@ -107,7 +96,7 @@ class Rules:
     def _references(self, event: Event, found: Iterable[references.Breach]) -> list[Broken]:
         told: list[Broken] = []
         for breach in found:
-            if self._new("HKV704", breach.slots):
+            if self._evaluable("HKV704") and self._new("HKV704", breach.slots):
                 message = references.sentence(self.scene.fold, event, breach)
                 group = event.get("group")
                 told.append(Broken(

@@ -1,87 +1,112 @@
-"""The state of every block carried over into a fresh scene, so that one that follows a running
-engine does not grow with what is over: names of ended requests, hashes that lead nowhere.
+"""Names of what is over, forgotten: so that a scene that follows a running engine does not grow.
 
-What blocks hold is carried over as a `state` event says it: nothing is claimed of it any more.
+Ended requests, hashes that lead nowhere and transfers that nothing remembers lose their numbers;
+whatever is known of blocks stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
 
-from hkvtool.model.event import Event
 from hkvtool.state import arrays as a
-from hkvtool.state.declarations import Pool
 from hkvtool.state.fold import Fold
+from hkvtool.state.hashes import forget_dead
+from hkvtool.state.moves import Moves
 from hkvtool.state.scene import Scene
-from hkvtool.state.serving import known, live_entries
+
+OVER = "(over)"
+"""Stands for every request that was forgotten: who wrote what still lies somewhere."""
+
+_ORIGIN = 11
+"""Place in a record of the arena: who wrote what is transferred (four of the transfer, then the
+eighth of the content)."""
+
+_IN_FLIGHT = 16
+"""Steps that an engine may have out at once: they may still read for a request that has ended."""
+
+_STEPS = 4096
+"""Steps that are remembered."""
 
 
 def size(scene: Scene) -> int:
     """How many names are held, of what is there and of what is over."""
-    names = scene.fold.names.values
-    return len(names["hash"]) + len(names["req"]) + len(names["handle"])
+    values = scene.fold.names.values
+    return len(values["hash"]) + len(values["req"]) + len(values["handle"])
 
 
-def renewable(scene: Scene) -> bool:
-    """Whether nothing is under way that a `state` event could not say."""
-    return not scene.moves.running and not scene.capturing
+def forget(scene: Scene) -> None:
+    """Forget the names of what is over."""
+    fold = scene.fold
+    _forget_requests(scene)
+    forget_dead(fold.st)
+    _forget_hashes(fold)
+    _forget_transfers(fold, scene.moves)
+    for steps in (scene.dispatched, scene.launched):
+        for step in list(steps)[:-_STEPS]:
+            del steps[step]
+    del scene.lost[:-1]
 
 
-def renewed(scene: Scene, declared: list[Event], pos: int) -> Scene:
-    """A scene of the same blocks at `pos`; `declared` are the declarations so far, in order."""
-    old, new = scene.fold, Scene()
-    fold = new.fold
-    for event in declared:
-        fold.apply(event)
-    # A slot keeps its number, so that what requests hold can be taken over.
-    for slot, block in enumerate(old.block_of):
-        fold.slot(fold.declared.pools[old.pool_of(slot).name], block)
-    fold.st.h[a.EPOCH] = old.st.h[a.EPOCH]
-    for pool in old.declared.pools.values():
-        # Of blocks that are uncertain nothing is said, and they stay unknown.
-        sure = [(b, s) for b, s in old.slots_of(pool).items() if known(old, s)]
-        fold.apply(Event(pos, "state", _state(old, pool, sure)))
-        for _, slot in sure:
-            fold.st.pins[slot] = old.st.pins[slot]
-    for name, request in scene.requests.by_name.items():
-        if request.held or request.ended is None:
-            request.released.clear()
-            request.left.clear()
-            new.requests.by_name[name] = request
-    new.requests.holders = {s: held for s, held in scene.requests.holders.items() if held}
-    new.lost = scene.lost[-1:]
-    return new
+def _renumber(fold: Fold, domain: str, kept: Iterable[int]) -> dict[int, int]:
+    """Number names anew; returns the new numbers by the old ones."""
+    names = fold.names
+    old = names.values[domain]
+    numbers = {was: now for now, was in enumerate(sorted(kept))}
+    names.values[domain] = [old[was] for was in numbers]
+    names.ids[domain] = {old[was]: now for was, now in numbers.items()}
+    for name, extent in a.EXTENTS.items():
+        if extent.per == domain:
+            column = getattr(fold.st, name)
+            column[:] = [column[was] for was in numbers if was < len(column)]
+    return numbers
 
 
-def _state(fold: Fold, pool: Pool, blocks: list[tuple[int, int]]) -> dict[str, Any]:
+def _forget_requests(scene: Scene) -> None:
+    fold, requests = scene.fold, scene.requests
     st = fold.st
-    groups = {g.table_id: g.name for g in fold.declared.groups.values() if g.pool is pool}
-    return {
-        "ev": "state",
-        "pool": pool.name,
-        "blocks": [b for b, _ in blocks],
-        "refs": [st.refs[s] for _, s in blocks],
-        "gens": [st.gen[s] for _, s in blocks],
-        "owners": [_owner(fold, s) for _, s in blocks],
-        "groups": [groups.get(st.table[s]) for _, s in blocks],
-        "hashes": [list(_hashes(fold, s)) for _, s in blocks],
-        "free_order": [b for b in _free(fold, pool) if known(fold, fold.slot(pool, b))],
-    }
+    recent = min(list(scene.dispatched.values())[-_IN_FLIGHT:], default=0)
+    alive = {
+        n: r for n, r in requests.by_name.items()
+        if r.held or r.ended is None or r.ended > recent
+    }  # fmt: skip
+    requests.by_name = alive
+    requests.holders = {slot: held for slot, held in requests.holders.items() if held}
+    over = fold.req(OVER)
+    # A request's name may be written as an integer; either is told by its text.
+    kept = {n for n, name in enumerate(fold.names.values["req"]) if str(name) in alive}
+    width = st.h[a.TABLES]
+    rows = {n: st.next_token[n * width : (n + 1) * width] for n in kept}
+    numbers = _renumber(fold, "req", kept | {over})
+    st.next_token[:] = [v for was in numbers for v in rows.get(was, [0] * width)]
+    st.own_head[numbers[over]] = -1
+    for slot, owner in enumerate(st.owner):
+        if owner >= 0:
+            st.owner[slot] = numbers.get(owner, -1)
+            if owner not in numbers:
+                st.own_prev[slot] = st.own_next[slot] = -1
+    for c, origin in enumerate(st.origin):
+        if origin >= 0:
+            st.origin[c] = numbers.get(origin, numbers[over])
+    for place in range(_ORIGIN, int(st.h[a.ARENA]), a.RECORD):
+        if st.arena[place] >= 0:
+            st.arena[place] = numbers.get(st.arena[place], numbers[over])
 
 
-def _owner(fold: Fold, slot: int) -> str | int | None:
-    owner = fold.st.owner[slot]
-    return fold.names.name("req", owner) if owner >= 0 and fold.st.refs[slot] > 0 else None
+def _forget_hashes(fold: Fold) -> None:
+    st = fold.st
+    used = range(st.h[a.ENTRIES])
+    numbers = _renumber(fold, "hash", {st.e_hash[e] for e in used})
+    for e in used:
+        st.e_hash[e] = numbers[st.e_hash[e]]
 
 
-def _hashes(fold: Fold, slot: int) -> Iterator[str | int]:
-    for entry in live_entries(fold, slot):
-        yield fold.names.name("hash", fold.st.e_hash[entry])
-
-
-def _free(fold: Fold, pool: Pool) -> Iterator[int]:
-    slot = fold.st.free_head[pool.id]
-    while slot >= 0:
-        yield fold.block_of[slot]
-        slot = fold.st.free_next[slot]
+def _forget_transfers(fold: Fold, moves: Moves) -> None:
+    events = [*moves.loads.values(), *moves.share_loads.values(), *moves.stored_to.values()]
+    named = {str(event["handle"]) for event in events}
+    named |= moves.running.keys()
+    for stored in moves.stored_from.values():
+        named |= {str(store["handle"]) for store, _ in stored.values()}
+    fold.transfers = {name: t for name, t in fold.transfers.items() if name in named}
+    running = {n for n, state in enumerate(fold.st.t_state) if state == a.RUNNING}
+    kept = {n for n, name in enumerate(fold.names.values["handle"]) if name in named}
+    _renumber(fold, "handle", kept | running)

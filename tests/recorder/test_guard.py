@@ -186,7 +186,7 @@ def test_the_same_fault_is_said_once() -> None:
 
 
 def test_evidence_that_is_not_there_is_no_fault() -> None:
-    code, events = BROKEN["double free"]
+    _, events = BROKEN["double free"]
     blind = [{"ev": "trace", "format": "hkv/1", "evidence": ["wire"]}, *BEGIN[1:], *events]
     assert not told(blind)
 
