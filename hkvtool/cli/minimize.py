@@ -1,0 +1,127 @@
+"""`hkvtool minimize`: the fewest events that still show a finding."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hkvtool.cli.traces import Format, TraceArgument, print_json, progress
+from hkvtool.model.errors import HkvError
+from hkvtool.model.findings import Finding, Report
+from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.replay.minimize import Minimal, Told
+
+
+def command(
+    trace: TraceArgument,
+    finding: Annotated[
+        str | None,
+        typer.Option("--finding", metavar="F3", help="As `check` numbers it; else the first."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to, .jsonl; else stdout.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    budget: Annotated[
+        int, typer.Option("--budget", min=1, help="Check at most so many candidates.")
+    ] = 2000,
+    format: Annotated[Format, typer.Option("--format", help="How to tell what came out.")] = (
+        Format.TABLE
+    ),
+) -> None:
+    """Find the fewest events that still show a finding, as a trace of its own.
+
+    A smaller trace must have the same root finding (rule, group, kinds and lanes of its two ends)
+    and no error of another rule. Ctrl-C ends with the smallest found so far.
+    """
+    from hkvtool.analyzers import check
+    from hkvtool.replay.minimize import minimize
+    from hkvtool.store import open_trace
+
+    if output is not None and output.suffix not in (".jsonl", ".json"):
+        raise HkvError(f"{output}: a small trace is JSON lines", hint="name it .jsonl")
+    if output is None and format is Format.JSON:
+        raise HkvError("--format json and the trace would both go to stdout", hint="add -o FILE")
+    with open_trace(trace) as opened:
+        events = list(opened.events())
+    report = check(events)
+    wanted = _wanted(report, finding, trace)
+    with progress(f"minimising {wanted.id} {wanted.code}", budget) as bar:
+        told: Told | None = None
+        if bar is not None:
+            told = lambda what, left, checks: bar(checks)  # noqa: E731
+        small = minimize(events, report, wanted, budget=budget, told=told)
+    lines = [json.dumps(data, separators=(",", ":")) for data in small.events]
+    if output is None:
+        print("\n".join(lines))
+    else:
+        from hkvtool.store.destination import Destination
+
+        with Destination(output, force=force) as place:
+            place.path.write_text("\n".join(lines) + "\n", encoding="ascii")
+    if format is Format.JSON:
+        print_json(_account(small, wanted))
+    else:
+        _tell(small, wanted, output)
+
+
+def _wanted(report: Report, asked: str | None, trace: str) -> Finding:
+    roots = [f for f in report.findings if not f.cause]
+    if asked is None:
+        if not roots:
+            raise HkvError("the check finds nothing, so there is nothing to minimise", where=trace)
+        return min(roots, key=lambda f: -f.severity.rank)
+    for finding in report.findings:
+        if asked in (finding.id, finding.code):
+            if finding.cause:
+                raise HkvError(
+                    f"{finding.id} follows from {finding.cause}", hint=f"--finding {finding.cause}"
+                )
+            return finding
+    known = ", ".join(f.id for f in roots[:12]) or "none"
+    raise HkvError(f"there is no finding {asked!r}", where=trace, hint=f"root findings: {known}")
+
+
+def _account(small: Minimal, wanted: Finding) -> dict[str, Any]:
+    return {
+        "finding": wanted.id,
+        "code": wanted.code,
+        "events_before": small.before,
+        "events": len(small.events),
+        "declarations": len(small.events) - small.happenings,
+        "checks": small.checks,
+        "lane_switches": small.switches,
+        "complete": small.complete,
+        "message": small.finding.message,
+    }
+
+
+def _tell(small: Minimal, wanted: Finding, output: Path | None) -> None:
+    where = "stdout" if output is None else shown(output)
+    more = "" if small.complete else "; it may go smaller: the search was cut short"
+    print(
+        f"{where}: {small.happenings} of {small.before:,} events and "
+        f"{len(small.events) - small.happenings} declarations still show {wanted.code} "
+        f"({small.checks} checks, {small.switches} lane switches){more}",
+        file=sys.stderr,
+    )
+    if output is None:
+        return
+    from hkvtool.cli.console import console
+    from hkvtool.model.event import Event
+    from hkvtool.model.text import event_line
+    from hkvtool.report.table import report_lines
+
+    events = {pos: Event.of(pos, data) for pos, data in enumerate(small.events, 1)}
+    out = console()
+    for pos, event in events.items():
+        out.print(f"{pos:>4}  {event_line(event)}", markup=False, soft_wrap=True)
+    out.print()
+    for line in report_lines(small.report, events, out.width, name=str(output)):
+        out.print(line.text, style=line.style or None, soft_wrap=True)
