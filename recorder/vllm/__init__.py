@@ -1,0 +1,1 @@
+"""Recording a vLLM engine from inside: hooks on its allocator and scheduler, nothing changed."""

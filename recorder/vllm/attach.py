@@ -1,0 +1,123 @@
+"""Attaching to the engine in this process, and saying what would be attached."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
+from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, Sink, log
+from hkvtool.recorder.vllm.patches import Target, find
+
+TRIED = ("0.32.0",)
+"""Releases with which the tests have passed."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What attaches in this environment."""
+
+    version: str | None
+    """None where there is no engine."""
+    found: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)
+    """Why a choke point is not there, by name; those that only newer releases have are told too."""
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def tried(self) -> bool:
+        """Whether this is a release that the tests have run with."""
+        return self.version is not None and self.version.partition("+")[0] in TRIED
+
+
+def attach_report() -> Report:
+    """What would attach, without attaching and without starting an engine."""
+    version = _version()
+    if version is None:
+        return Report(None)
+    found: list[str] = []
+    missing: dict[str, str] = {}
+    gone: set[str] = set()
+    for point, targets in _resolve():
+        if isinstance(targets, str):
+            missing[point.name] = targets
+            gone.update(point.loses)
+        else:
+            found.append(point.name)
+    return Report(version, tuple(found), missing, tuple(c for c in CLASSES if c not in gone))
+
+
+def attach(sink: Sink, *, hash_key: bytes | None = None, note: str = "") -> Hooks:
+    """Hook the engine of this process; events go to `sink`. Undone by `Hooks.remove`."""
+    hooks = Hooks(sink, hash_key, note)
+    for point, targets in _resolve():
+        if isinstance(targets, str):
+            if point.loses:
+                hooks.lost[targets] = point.loses
+            continue
+        for i, target in enumerate(targets):
+            name = point.name if i == 0 else f"{point.name} ({target.owner.__name__})"
+            hooks.install(name, target, point.make(hooks, target.function), point.loses)
+    version = _version()
+    if version is not None and version.partition("+")[0] not in TRIED:
+        log.warning("hkvtool has not been tried with vllm %s; it attaches by signature", version)
+    return hooks
+
+
+def _resolve() -> Iterator[tuple[ChokePoint, list[Target] | str]]:
+    """Each choke point with the functions to wrap, or why there is none.
+
+    One that stands in for another counts only where that other is missing, and then that other
+    is no loss.
+    """
+    found = {point.name: _targets(point) for point in POINTS}
+    stands_in = {p.instead_of: p for p in POINTS if p.instead_of}
+    for point in POINTS:
+        targets = found[point.name]
+        if point.instead_of:
+            if isinstance(found[point.instead_of], str):
+                yield point, targets
+            continue
+        deputy = stands_in.get(point.name)
+        if isinstance(targets, str) and deputy is not None:
+            if not isinstance(found[deputy.name], str):
+                yield point._replace(loses=()), targets
+                continue
+        yield point, targets
+
+
+def _targets(point: ChokePoint) -> list[Target] | str:
+    module, _, name = point.place.partition(":")
+    try:
+        owner: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as e:
+        return f"{point.place}: {e}"
+    owners = [owner]
+    if point.subclasses:
+        owners = [c for c in _family(owner) if point.function in vars(c)]
+    targets: list[Target] = []
+    for one in owners:
+        target = find(one, point.function, point.parameters)
+        if isinstance(target, str):
+            return target
+        targets.append(target)
+    return targets or f"nothing defines {point.function}"
+
+
+def _family(owner: type) -> Iterator[type]:
+    yield owner
+    for child in owner.__subclasses__():
+        yield from _family(child)
+
+
+def _version() -> str | None:
+    module = sys.modules.get("vllm")
+    if module is None:
+        try:
+            module = importlib.import_module("vllm")
+        except ImportError:
+            return None
+    return str(getattr(module, "__version__", "unknown"))

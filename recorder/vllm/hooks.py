@@ -1,0 +1,166 @@
+"""What all hooks of a process share: where events go, and what becomes of a hook that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hkvtool.model.events import FORMAT
+from hkvtool.recorder.guard import GuardError
+from hkvtool.recorder.vllm.lookup_state import Lookup
+from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
+from hkvtool.recorder.vllm.pool_state import PoolState
+from hkvtool.recorder.vllm.privacy import Keyed
+
+log = logging.getLogger("hkvtool.vllm")
+
+Sink = Callable[[Mapping[str, Any]], Any]
+"""Takes one `hkv/1` event; recording and guard are fed by one such call."""
+
+CLASSES = ("host", "step", "layout")
+"""Evidence that the hooks on allocator and scheduler give when all of them hold."""
+
+
+class Hooks:
+    """One attachment to an engine: its wrappers, and what they know of each pool."""
+
+    def __init__(self, sink: Sink, hash_key: bytes | None = None, note: str = "") -> None:
+        self.sink = sink
+        self.keyed = Keyed(hash_key)
+        self.note = note
+        self.evidence = list(CLASSES)
+        self.failed: dict[str, str] = {}
+        """Why a hook was taken off, by choke point."""
+        self.lost: dict[str, tuple[str, ...]] = {}
+        """Evidence that goes with a choke point that was not found."""
+        self.steps = 0
+        self.first_step = 0
+        self.rank = ""
+        """What tells the names of this engine from those of its fellows, `@dp1` say."""
+        self.front: list[int] = []
+        """Blocks that the call under way puts at the head of the free list."""
+        self.waiting: Lookup | None = None
+        """A lookup that is told when the request takes what it found."""
+        self.refused: set[str] = set()
+        """Requests of which it was told that they have to wait."""
+        self.executes = False
+        """A worker in this process tells when it runs a step."""
+        self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
+        self._pools: list[PoolState] = []
+        self._configs: list[Any] = []
+        self._begun = False
+
+    # --- wrappers ----------------------------------------------------------------------------
+
+    def install(
+        self, name: str, target: Target, wrapper: Callable[..., Any], gives: tuple[str, ...]
+    ) -> None:
+        """Wrap one choke point; `gives` is the evidence that goes when it fails."""
+        wrap(target, wrapper)
+        self._targets[name] = (target, gives)
+
+    def remove(self) -> None:
+        """Put every function of the engine back."""
+        for target, _ in self._targets.values():
+            unwrap(target)
+        self._targets.clear()
+        for state in self._pools:
+            state.forget()
+        self._pools.clear()
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """A hook raised: it is taken off, the trace says so, and the engine goes on."""
+        if isinstance(error, GuardError):
+            raise error
+        if name in self.failed:
+            return
+        self.failed[name] = f"{type(error).__name__}: {error}"
+        log.warning("the hook on %s failed and is off: %s", name, self.failed[name])
+        target, gives = self._targets.pop(name, (None, ()))
+        if target is not None:
+            unwrap(target)
+        self._narrow(gives, f"the hook on {name} failed: {self.failed[name]}")
+
+    def _narrow(self, gone: tuple[str, ...], why: str) -> None:
+        self.evidence = [c for c in self.evidence if c not in gone]
+        try:
+            self.sink({"ev": "evidence", "evidence": list(self.evidence), "note": why})
+        except GuardError:
+            raise
+        except Exception:
+            log.warning("nothing is recorded any more: %s", why)
+
+    # --- what is told first ------------------------------------------------------------------
+
+    def begin(self, engine: str) -> None:
+        """The first line of a trace, once."""
+        if self._begun:
+            return
+        self._begun = True
+        gone = {c for classes in self.lost.values() for c in classes}
+        self.evidence = [c for c in self.evidence if c not in gone]
+        note = [self.note] if self.note else []
+        note += [f"not seen: {why}" for why in self.lost]
+        event: dict[str, Any] = {
+            "ev": "trace", "format": FORMAT, "engine": engine, "evidence": list(self.evidence),
+        }  # fmt: skip
+        if note:
+            event["note"] = "; ".join(note)
+        self.sink(event)
+
+    def worker_config(self, config: Any) -> Any:
+        """The config that the workers were given for the scheduler's `config`, if it was seen."""
+        for known in reversed(self._configs):
+            if [g.layer_names for g in known.kv_cache_groups] == [
+                g.layer_names for g in config.kv_cache_groups
+            ]:
+                return known
+        return None
+
+    def remember_config(self, config: Any) -> None:
+        """A config as a worker lays it out; the last few are kept."""
+        self._configs = [*self._configs[-3:], config]
+
+    # --- pools -------------------------------------------------------------------------------
+
+    def pool(self, pool: Any) -> PoolState:
+        """What is known of a block pool; one that no manager declared is declared as it is met."""
+        try:
+            state: PoolState = pool.hkvtool_state
+            if state.hooks is self:
+                return state
+        except AttributeError:
+            pass
+        from hkvtool.recorder.vllm.declare import declare_bare_pool
+
+        return declare_bare_pool(self, pool)
+
+    def adopt(self, pool: Any, name: str) -> PoolState:
+        """Begin to follow a block pool under a name of its own."""
+        taken = {state.name for state in self._pools}
+        number, unique = 1, name
+        while unique in taken:
+            number += 1
+            unique = f"{name}.{number}"
+        state = PoolState(self, pool, unique)
+        self._pools.append(state)
+        return state
+
+    def settle(self) -> None:
+        """Tell what hash changes are still waiting to be told."""
+        for state in self._pools:
+            if state.removed:
+                state.tell_removed("invalidate")
+
+    def tell_lookup(self) -> None:
+        """Tell the lookup whose request now takes blocks."""
+        lookup, self.waiting = self.waiting, None
+        if lookup is not None:
+            self.refused.discard(lookup.req)
+            self.sink(lookup.event())
+
+    def next_step(self) -> int:
+        """The number of the next step."""
+        self.steps += 1
+        return self.first_step + self.steps

@@ -1,0 +1,79 @@
+"""Wrapping functions of an engine so that taking the wrapper away leaves nothing behind.
+
+A wrapper calls the engine's function first and hands on what it returns or raises; what goes wrong
+in our part of it takes the wrapper off and never reaches the engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Around = Callable[..., Any]
+"""Takes the engine's function, then its arguments; must call it once and return its result."""
+
+_MARK = "__hkvtool_original__"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One function of an engine, found by name, and the parameters it is known by."""
+
+    owner: Any
+    name: str
+    original: Any
+    own: bool
+    """Defined in that class itself, not inherited."""
+
+    @property
+    def function(self) -> Any:
+        return self.original.__func__ if isinstance(self.original, classmethod) else self.original
+
+
+def find(owner: Any, name: str, parameters: Sequence[str] = ()) -> Target | str:
+    """The function of that name that takes these parameters, or why it cannot be wrapped."""
+    original = inspect.getattr_static(owner, name, None)
+    if original is None:
+        return f"{_named(owner)} has no {name}"
+    function = original.__func__ if isinstance(original, classmethod) else original
+    if not callable(function):
+        return f"{_named(owner)}.{name} is no function"
+    plain = getattr(function, _MARK, function)
+    try:
+        known = inspect.signature(plain).parameters
+    except (TypeError, ValueError):
+        return f"{_named(owner)}.{name} hides its parameters"
+    lacks = [p for p in parameters if p not in known]
+    if lacks:
+        return f"{_named(owner)}.{name} takes no {', '.join(lacks)}"
+    return Target(owner, name, original, name in vars(owner))
+
+
+def wrap(target: Target, wrapper: Callable[..., Any]) -> None:
+    """Put `wrapper`, which calls ``target.function`` itself, in its place."""
+    functools.update_wrapper(wrapper, target.function)
+    setattr(wrapper, _MARK, target.function)
+    put: Any = classmethod(wrapper) if isinstance(target.original, classmethod) else wrapper
+    setattr(target.owner, target.name, put)
+
+
+def unwrap(target: Target) -> None:
+    """Put the engine's own function back."""
+    if target.own:
+        setattr(target.owner, target.name, target.original)
+    elif target.name in vars(target.owner):
+        delattr(target.owner, target.name)
+
+
+def is_wrapped(owner: Any, name: str) -> bool:
+    """Whether a wrapper of ours stands there."""
+    found = inspect.getattr_static(owner, name, None)
+    function = found.__func__ if isinstance(found, classmethod) else found
+    return hasattr(function, _MARK)
+
+
+def _named(owner: Any) -> str:
+    return getattr(owner, "__name__", str(owner))

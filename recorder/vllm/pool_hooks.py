@@ -1,0 +1,342 @@
+"""Hooks on the block pool: what is taken, given back, touched, published and evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import _getframe
+from typing import Any
+
+from hkvtool.recorder.vllm.caller import COPY_OWNER, Holder, holder
+from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.vllm.pool_state import PoolState
+
+Make = Callable[[Hooks, Any], Callable[..., Any]]
+"""Given the hooks and the engine's function, the wrapper around it."""
+
+
+def _holding(state: PoolState, who: Holder, event: dict[str, Any]) -> dict[str, Any]:
+    """The event with whose blocks they are."""
+    if who.req is not None and who.number is not None:
+        event["group"] = state.group(who.number)
+        event["req"] = who.req
+    else:
+        event["pool"] = state.name
+        if who.owner is not None:
+            event["owner"] = who.owner
+    return event
+
+
+def get_new_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """`alloc`, behind the hashes that went because the blocks were taken."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = original(self, *args, **kwargs)
+        if blocks:
+            try:
+                state = hooks.pool(self)
+                if hooks.waiting is not None:
+                    hooks.tell_lookup()
+                if state.removed:
+                    state.tell_removed("evict")
+                event = {"ev": "alloc", "blocks": [b.block_id for b in blocks]}
+                hooks.sink(_holding(state, holder(_getframe(1)), event))
+            except Exception as e:
+                hooks.fail("alloc", e)
+        return blocks
+
+    return wrapper
+
+
+def free_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """`free` in the engine's order, behind the `slide` of a window that left the blocks."""
+
+    def wrapper(self: Any, ordered_blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = list(ordered_blocks)
+        outer, hooks.front = hooks.front, []
+        try:
+            result = original(self, blocks, *args, **kwargs)
+            try:
+                _tell_free(hooks, self, blocks, holder(_getframe(1)))
+            except Exception as e:
+                hooks.fail("free", e)
+        finally:
+            hooks.front = outer
+        return result
+
+    return wrapper
+
+
+def _tell_free(hooks: Hooks, pool: Any, blocks: list[Any], who: Holder) -> None:
+    state = hooks.pool(pool)
+    if state.removed:
+        state.tell_removed("invalidate")
+    ids = [b.block_id for b in blocks if not b.is_null and getattr(b, "pool", pool) is pool]
+    if not ids:
+        return
+    if who.slides and who.number in state.sliding:
+        # Freed from the far end of what the window left; a table is told in token order.
+        hooks.sink(
+            {"ev": "slide", "group": state.groups[who.number], "req": who.req,
+             "blocks": ids[::-1]}
+        )  # fmt: skip
+    event = _holding(state, who, {"ev": "free", "blocks": ids})
+    if hooks.front:
+        event["front"] = hooks.front
+    hooks.sink(event)
+
+
+def prepend_n(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """Which blocks go to the head of the free list."""
+
+    def wrapper(self: Any, blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        if blocks:
+            try:
+                hooks.front = [b.block_id for b in blocks]
+            except Exception as e:
+                hooks.fail("free order", e)
+        return original(self, blocks, *args, **kwargs)
+
+    return wrapper
+
+
+def touch(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """`touch`, of a request that hits or of somebody who pins."""
+
+    def wrapper(self: Any, blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, blocks, *args, **kwargs)
+        if blocks:
+            try:
+                _tell_touch(hooks, self, blocks, holder(_getframe(1)))
+            except Exception as e:
+                hooks.fail("touch", e)
+        return result
+
+    return wrapper
+
+
+def _tell_touch(hooks: Hooks, pool: Any, blocks: Any, who: Holder) -> None:
+    state = hooks.pool(pool)
+    if hooks.waiting is not None:
+        hooks.tell_lookup()
+    if state.removed:
+        state.tell_removed("invalidate")
+    if blocks and isinstance(blocks[0], (list, tuple)):
+        # Releases before 0.14 hand over a list for each group.
+        groups = list(blocks)
+    else:
+        groups = [blocks]
+    for number, group in enumerate(groups):
+        ids = [b.block_id for b in group if not b.is_null]
+        if ids:
+            mine = who
+            if len(groups) > 1 and who.req is not None:
+                mine = who._replace(number=number)
+            hooks.sink(_holding(state, mine, {"ev": "touch", "blocks": ids}))
+
+
+def unpin_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """`free` of a pin; such blocks go behind all others, whatever they hold."""
+
+    def wrapper(self: Any, blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = list(blocks)
+        result = original(self, blocks, *args, **kwargs)
+        try:
+            state = hooks.pool(self)
+            ids = [b.block_id for b in blocks]
+            if ids:
+                hooks.sink(_holding(state, holder(_getframe(1)), {"ev": "free", "blocks": ids}))
+        except Exception as e:
+            hooks.fail("unpin", e)
+        return result
+
+    return wrapper
+
+
+def remove_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """Hashes of one block that are gone: the single way out of the hash map, reset apart."""
+
+    def wrapper(self: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
+        removed = original(self, block, *args, **kwargs)
+        if removed:
+            try:
+                number = block.block_id
+                hooks.pool(self).removed.extend([(number, bytes(key)) for key in removed])
+            except Exception as e:
+                hooks.fail("unpublish", e)
+        return removed
+
+    return wrapper
+
+
+def insert_hash(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """A hash that now leads to a block: the single way into the hash map."""
+
+    def wrapper(
+        self: Any, key: Any, block: Any, num_tokens: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            new = block.block_hash is None or not (
+                block.block_hash == key
+                or self.cached_block_hash_to_block.contain(key, block.block_id)
+            )
+        except Exception as e:
+            new = False
+            hooks.fail("publish", e)
+        result = original(self, key, block, num_tokens, *args, **kwargs)
+        if new:
+            try:
+                state = hooks.pool(self)
+                state.inserted.append((block.block_id, bytes(key), num_tokens))
+                if not state.gathering:
+                    _tell_hashes(state, "promote", None)
+            except Exception as e:
+                hooks.fail("publish", e)
+        return result
+
+    return wrapper
+
+
+def gather_hashes(name: str) -> Make:
+    """Tell the hashes of one call together, with the request that publishes them."""
+
+    def make(hooks: Hooks, original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                state = hooks.pool(self)
+                state.gathering = True
+            except Exception as e:
+                hooks.fail(name, e)
+                return original(self, request, *args, **kwargs)
+            try:
+                return original(self, request, *args, **kwargs)
+            finally:
+                state.gathering = False
+                try:
+                    _tell_hashes(state, "promote", getattr(request, "request_id", None))
+                except Exception as e:
+                    hooks.fail(name, e)
+
+        return wrapper
+
+    return make
+
+
+def _tell_hashes(state: PoolState, reason: str, req: str | None) -> None:
+    if state.removed:
+        state.tell_removed(reason)
+    if state.inserted:
+        state.tell_inserted(req)
+
+
+def move_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """Hashes move to a copy: a running request goes on in the source, the copy is cached.
+
+    Both ends stay held until the copy has been handed out. The source gets its reference behind
+    this call, without a function that could be wrapped.
+    """
+
+    def wrapper(self: Any, src_block: Any, dst_block: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            state = hooks.pool(self)
+            state.gathering = True
+        except Exception as e:
+            hooks.fail("move", e)
+            return original(self, src_block, dst_block, *args, **kwargs)
+        try:
+            result = original(self, src_block, dst_block, *args, **kwargs)
+        finally:
+            state.gathering = False
+        try:
+            _tell_hashes(state, "promote", None)
+            who = holder(_getframe(1))
+            if who.req is not None:
+                ends = [src_block.block_id, dst_block.block_id]
+                hooks.sink({"ev": "touch", "pool": state.name, "blocks": ends, "owner": COPY_OWNER})
+                hooks.sink(_holding(state, who, {"ev": "free", "blocks": ends[1:]}))
+        except Exception as e:
+            hooks.fail("move", e)
+        return result
+
+    return wrapper
+
+
+def reset(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """Every hash of the pool gone; a refusal changes nothing and is not told."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        done = original(self, *args, **kwargs)
+        if done:
+            try:
+                state = hooks.pool(self)
+                state.removed.clear()
+                hooks.sink({"ev": "reset", "pool": state.name})
+            except Exception as e:
+                hooks.fail("reset", e)
+        return done
+
+    return wrapper
+
+
+def evict(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """A block's hash is gone, in releases where one block has one hash."""
+
+    def wrapper(self: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            key = _key(block.block_hash)
+        except Exception as e:
+            key = None
+            hooks.fail("evict", e)
+        gone = original(self, block, *args, **kwargs)
+        if gone and key is not None:
+            try:
+                hooks.pool(self).removed.append((block.block_id, key))
+            except Exception as e:
+                hooks.fail("evict", e)
+        return gone
+
+    return wrapper
+
+
+def compare_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """What a call publishes, in releases where it does so block by block itself."""
+
+    def wrapper(
+        self: Any, request: Any, blocks: Any, num_cached_blocks: int, num_full_blocks: int,
+        block_size: int, kv_cache_group_id: int, *args: Any, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        bare: list[tuple[int, Any]] = []
+        try:
+            part = blocks[num_cached_blocks:num_full_blocks]
+            bare = [(i, b) for i, b in enumerate(part, num_cached_blocks) if b.block_hash is None]
+        except Exception as e:
+            hooks.fail("publish by blocks", e)
+        result = original(
+            self, request, blocks, num_cached_blocks, num_full_blocks, block_size,
+            kv_cache_group_id, *args, **kwargs,
+        )  # fmt: skip
+        try:
+            state = hooks.pool(self)
+            for i, block in bare:
+                key = _key(block.block_hash)
+                if key is not None and not block.is_null:
+                    state.inserted.append((block.block_id, key, (i + 1) * block_size))
+            _tell_hashes(state, "promote", request.request_id)
+        except Exception as e:
+            hooks.fail("publish by blocks", e)
+        return result
+
+    return wrapper
+
+
+def _key(found: Any) -> bytes | None:
+    """A block's hash with its group behind it, as bytes, in whatever form a release keeps it."""
+    if found is None:
+        return None
+    if isinstance(found, bytes):
+        return bytes(found)
+    digest = getattr(found, "block_hash", found)
+    number = int(getattr(found, "group_id", 0))
+    value = getattr(digest, "hash_value", digest)
+    if isinstance(value, int):
+        value = (value & (1 << 64) - 1).to_bytes(8, "big")
+    return bytes(value) + number.to_bytes(4, "big")

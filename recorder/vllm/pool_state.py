@@ -1,0 +1,115 @@
+"""What the hooks keep of one block pool between two calls of the engine."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.vllm.hooks import Hooks
+
+GROUP_BYTES = 4
+"""An engine's hash key ends with the number of the cache group in so many bytes."""
+
+Removed = tuple[int, bytes]
+Inserted = tuple[int, bytes, int | None]
+
+
+class PoolState:
+    """One pool under its name in the trace, its groups, and hash changes not told yet.
+
+    Hashes come and go one by one inside a call of the engine and are told together.
+    """
+
+    def __init__(self, hooks: Hooks, pool: Any, name: str) -> None:
+        self.hooks = hooks
+        self.name = name
+        self.groups: dict[int, str] = {}
+        """Name of each cache group by the engine's number."""
+        self.units: dict[int, int] = {}
+        """Tokens of a block, by the engine's number of the group."""
+        self.sliding: set[int] = set()
+        """Groups of which a window leaves blocks behind."""
+        self.reusable: set[int] = set()
+        """Groups that a prefix hit brings blocks of."""
+        self.removed: list[Removed] = []
+        self.inserted: list[Inserted] = []
+        self.gathering = False
+        self._pool = weakref.ref(pool)
+        pool.hkvtool_state = self
+
+    @property
+    def pool(self) -> Any:
+        """The engine's pool, or None when it is gone."""
+        return self._pool()
+
+    def forget(self) -> None:
+        """Leave the engine's pool as it was found."""
+        pool = self._pool()
+        if pool is not None and getattr(pool, "hkvtool_state", None) is self:
+            del pool.hkvtool_state
+
+    def group(self, number: int) -> str:
+        """The name of a group; one that nobody declared is declared as it is met."""
+        name = self.groups.get(number)
+        if name is None:
+            from hkvtool.recorder.vllm.declare import declare_bare_group
+
+            name = declare_bare_group(self, number)
+        return name
+
+    def tell_removed(self, reason: str) -> None:
+        """Tell the hashes that no longer lead anywhere, group by group."""
+        removed, self.removed = self.removed, []
+        by_group: dict[bytes, tuple[list[int], list[int]]] = {}
+        hash_of = self.hooks.keyed.hash
+        for block, key in removed:
+            number = key[-GROUP_BYTES:]
+            found = by_group.get(number)
+            if found is None:
+                found = by_group[number] = ([], [])
+            found[0].append(block)
+            found[1].append(hash_of(key[:-GROUP_BYTES]))
+        for number, (blocks, hashes) in by_group.items():
+            group = self.group(int.from_bytes(number, "big"))
+            self.hooks.sink(
+                {"ev": "unpublish", "group": group, "blocks": blocks, "hashes": hashes,
+                 "reason": reason}
+            )  # fmt: skip
+
+    def tell_inserted(self, req: str | None) -> None:
+        """Tell the hashes that can now be hit, in runs of blocks that go on behind one another."""
+        inserted, self.inserted = self.inserted, []
+        hash_of = self.hooks.keyed.hash
+        blocks: list[int] = []
+        hashes: list[int] = []
+        number, end, tail = b"", -1, False
+        for block, key, tokens in inserted:
+            group = key[-GROUP_BYTES:]
+            unit = self.units.get(int.from_bytes(group, "big"), 0)
+            whole = tokens is not None and unit > 0 and tokens % unit == 0
+            if blocks and not (
+                group == number and whole and not tail and tokens is not None
+                and tokens == end + unit
+            ):  # fmt: skip
+                self._tell_run(number, blocks, hashes, end, req)
+                blocks, hashes = [], []
+            number, end, tail = group, -1 if tokens is None else tokens, not whole
+            blocks.append(block)
+            hashes.append(hash_of(key[:-GROUP_BYTES]))
+        if blocks:
+            self._tell_run(number, blocks, hashes, end, req)
+
+    def _tell_run(
+        self, number: bytes, blocks: list[int], hashes: list[int], end: int, req: str | None
+    ) -> None:
+        group = int.from_bytes(number, "big")
+        event: dict[str, Any] = {
+            "ev": "publish", "group": self.group(group), "blocks": blocks, "hashes": hashes,
+        }  # fmt: skip
+        unit = self.units.get(group, 0)
+        if end >= 0 and unit:
+            event["tokens"] = [-(-end // unit) * unit - len(blocks) * unit, end]
+        if req is not None:
+            event["req"] = req
+        self.hooks.sink(event)

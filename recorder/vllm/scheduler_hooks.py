@@ -1,0 +1,208 @@
+"""Hooks on the scheduler: steps handed out and ended, and the life of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hkvtool.recorder.vllm.caller import COPY_OWNER, DEFERRED_OWNER
+from hkvtool.recorder.vllm.hooks import Hooks
+
+STEP = "hkvtool_step"
+"""Attribute by which a step's number travels to the worker and back."""
+
+APPEND, REPLACE = 0, 1
+"""How a request's part of `tables` changes its block tables in the worker."""
+
+
+def schedule(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """`dispatch`, with what the worker is told: block-table changes and lengths."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        out = original(self, *args, **kwargs)
+        try:
+            _tell_step(hooks, self, out)
+        except Exception as e:
+            hooks.fail("dispatch", e)
+        return out
+
+    return wrapper
+
+
+def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
+    hooks.settle()
+    lookup, hooks.waiting = hooks.waiting, None
+    if lookup is not None and lookup.req not in hooks.refused:
+        hooks.refused.add(lookup.req)
+        free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        hooks.sink({"ev": "refuse", "req": lookup.req, "reason": "no room", "free": free})
+    counts = out.num_scheduled_tokens
+    zeroed = getattr(out, "new_block_ids_to_zero", None)
+    copies = getattr(out, "kv_cache_block_copies", None)
+    if not counts and not zeroed and not copies:
+        return
+    step = hooks.next_step()
+    setattr(out, STEP, step)
+    reqs: list[str] = []
+    starts: list[int] = []
+    tables: list[int] = []
+    for new in out.scheduled_new_reqs:
+        _admit(hooks, scheduler, new.req_id)
+        _change(tables, len(reqs), REPLACE, new.block_ids)
+        reqs.append(new.req_id)
+        starts.append(new.num_computed_tokens)
+    cached = out.scheduled_cached_reqs
+    resumed = _resumed(cached)
+    for i, req in enumerate(cached.req_ids):
+        fresh = cached.new_block_ids[i]
+        if req in resumed:
+            _admit(hooks, scheduler, req)
+            _change(tables, len(reqs), REPLACE, fresh)
+        elif fresh is not None:
+            _change(tables, len(reqs), APPEND, fresh)
+        reqs.append(req)
+        starts.append(cached.num_computed_tokens[i])
+    event: dict[str, Any] = {
+        "ev": "dispatch", "step": step, "reqs": reqs, "starts": starts,
+        "counts": [counts[req] for req in reqs],
+    }  # fmt: skip
+    if tables:
+        event["tables"] = tables
+    if zeroed and not hooks.executes:
+        event["zeroed"] = list(zeroed)
+    if copies and not hooks.executes:
+        event["copies"] = [end for c in copies for end in (c.src_block_id, c.dst_block_id)]
+    hooks.sink(event)
+
+
+def _resumed(cached: Any) -> Any:
+    """Requests whose whole table is sent anew; before 0.11 a flag for each."""
+    ids = getattr(cached, "resumed_req_ids", None)
+    if ids is not None:
+        return ids
+    flags = getattr(cached, "resumed_from_preemption", ())
+    return {req for req, flag in zip(cached.req_ids, flags, strict=False) if flag}
+
+
+def _change(tables: list[int], index: int, how: int, groups: Any) -> None:
+    """One request's change: its place in `reqs`, append or replace, then count and ids by group."""
+    if groups is None:
+        if how == APPEND:
+            return
+        groups = ()
+    tables.append(index)
+    tables.append(how)
+    tables.append(len(groups))
+    for ids in groups:
+        tables.append(len(ids))
+        tables.extend(ids)
+
+
+def _admit(hooks: Hooks, scheduler: Any, req: str) -> None:
+    event: dict[str, Any] = {"ev": "admit", "req": req}
+    request = scheduler.requests.get(req)
+    if request is not None:
+        external = getattr(request, "hkvtool_external", None)
+        if external is not None:
+            event["external"] = external
+        trace = (getattr(request, "trace_headers", None) or {}).get("traceparent")
+        if trace is not None:
+            event["trace_id"] = trace
+        salt = getattr(request, "cache_salt", None)
+        if salt is not None:
+            event["tenant"] = hooks.keyed.text(salt)
+    hooks.sink(event)
+
+
+def update(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """`retire`, then what the engine makes of the step's output; tokens rejected by speculation
+    show only as a count that went down."""
+
+    def wrapper(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        drafts: dict[str, int] = {}
+        try:
+            step = getattr(scheduler_output, STEP, None)
+            if step is not None:
+                hooks.sink({"ev": "retire", "step": step})
+            for req in scheduler_output.scheduled_spec_decode_tokens:
+                if req in self.requests:
+                    drafts[req] = self.requests[req].num_computed_tokens
+        except Exception as e:
+            hooks.fail("retire", e)
+        result = original(self, scheduler_output, *args, **kwargs)
+        try:
+            for req, before in drafts.items():
+                request = self.requests.get(req)
+                if request is not None and 0 < request.num_computed_tokens < before:
+                    to = request.num_computed_tokens
+                    hooks.sink({"ev": "rollback", "req": req, "to": to})
+        except Exception as e:
+            hooks.fail("retire", e)
+        return result
+
+    return wrapper
+
+
+def preempt(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """A running request is about to give all of its blocks back."""
+
+    def wrapper(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            hooks.sink({"ev": "preempt", "req": request.request_id})
+        except Exception as e:
+            hooks.fail("preempt", e)
+        return original(self, request, *args, **kwargs)
+
+    return wrapper
+
+
+def free_request(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """A request ends, before its blocks go."""
+
+    def wrapper(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            status = getattr(request.status, "name", str(request.status))
+            hooks.refused.discard(request.request_id)
+            if status in ("FINISHED_ABORTED", "FINISHED_ERROR"):
+                event = {"ev": "abort", "req": request.request_id, "reason": status}
+            else:
+                event = {"ev": "finish", "req": request.request_id}
+            hooks.sink(event)
+        except Exception as e:
+            hooks.fail("finish", e)
+        return original(self, request, *args, **kwargs)
+
+    return wrapper
+
+
+def release_copies(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """The ends of copies on write are let go of, at once or behind the step that copies."""
+
+    def wrapper(self: Any, blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        before = len(self.deferred_frees)
+        result = original(self, blocks, *args, **kwargs)
+        try:
+            if len(self.deferred_frees) > before:
+                pool = hooks.pool(self.kv_cache_manager.block_pool).name
+                ids = [b.block_id for b in blocks if not b.is_null]
+                hooks.sink({"ev": "touch", "pool": pool, "blocks": ids, "owner": DEFERRED_OWNER})
+                hooks.sink({"ev": "free", "pool": pool, "blocks": ids, "owner": COPY_OWNER})
+        except Exception as e:
+            hooks.fail("copy release", e)
+        return result
+
+    return wrapper
+
+
+def request_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """The id that the client knows, which only the message from the front end carries."""
+
+    def wrapper(cls: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        made = original(cls, request, *args, **kwargs)
+        try:
+            made.hkvtool_external = getattr(request, "external_req_id", None)
+        except Exception as e:
+            hooks.fail("external id", e)
+        return made
+
+    return wrapper
