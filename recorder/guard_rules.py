@@ -22,8 +22,8 @@ from hkvtool.state.scene import Scene
 from hkvtool.state.use_faults import use_faults
 from hkvtool.state.wording import sentence
 
-MOST_NAMES = 1 << 18
-"""Names of requests and hashes held before those that are over are forgotten: some 150 MB."""
+MOST_NAMES = 1 << 16
+"""Names of requests and hashes held before those that are over are forgotten: some 30 MB."""
 
 _MOST_KNOWN = 4096
 

@@ -6,6 +6,8 @@ they are to do. All of it is inert unless the environment asks for it:
 - ``HKV_RECORD=FOLDER.hkv``: record there. `hkvtool record` sets it; without a launcher the first
   process that comes makes the folder, and the others join it.
 - ``HKV_ATTACH=1``: do nothing, but let `hkvtool attach PID` begin later.
+- ``HKV_GUARD=log|raise``: judge every event as it is told, recorded or not
+  (`hkvtool.recorder.guard`). Hook sets let GuardError pass: it is to stop the engine.
 
 A hook set does just this, once, in each process::
 
@@ -40,6 +42,7 @@ from contextlib import suppress
 from time import sleep
 
 from hkvtool.model.recording import COMPLETE
+from hkvtool.recorder.guarded import guarding, only_guarding
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.settings import Settings, SettingsError
@@ -69,6 +72,10 @@ class Session:
                 folder = os.environ.get(RECORD)
                 if folder:
                     self.begin(folder)
+                else:
+                    watched = only_guarding()
+                    if watched is not None:
+                        self.take(watched)
                 if folder or os.environ.get(ATTACH):
                     self._listen()
             return self.recording
@@ -88,7 +95,7 @@ class Session:
     def take(self, recording: Recording) -> None:
         """Let the followers record to this one."""
         with self._mutex:
-            self.recording = recording
+            self.recording = recording = guarding(recording)
             atexit.register(self.end)
             for start, _ in self._followers:
                 guarded(start, recording)
