@@ -119,7 +119,7 @@ def _check(name: str, *, with_events: bool) -> tuple[Report, dict[int, Event]]:
         rereadable = name != "-"
         source = trace.events() if rereadable else _keeping(trace.events(), kept)
         with progress(f"checking {name}", _total(trace) if rereadable else None) as done:
-            report = check(_counted(source, done))
+            report = check(counted_events(source, done))
         if with_events and rereadable:
             wanted = positions([report])
             if wanted:
@@ -139,7 +139,7 @@ def _keeping(events: Iterable[Event], kept: dict[int, Event]) -> Iterator[Event]
         yield event
 
 
-def _counted(events: Iterable[Event], done: object) -> Iterator[Event]:
+def counted_events(events: Iterable[Event], done: object) -> Iterator[Event]:
     for i, event in enumerate(events):
         if callable(done) and i % _EVERY == 0:
             done(i)

@@ -40,6 +40,7 @@ _TABLE = (
     Command("import", "Get a trace", "Read hkv/1 JSON lines, or another tool's format."),
     Command("export", "Get a trace", "Write a trace out in another format."),
     Command("check", "Ask it", "Run every rule that the evidence supports."),
+    Command("why", "Ask it", "Say whether the KV state is to blame for one request."),
     Command("replay", "Ask it", "Run the events again on real caches until the fault happens."),
     Command("minimize", "Ask it", "Find the fewest events that still show a finding."),
     Command("diff", "Ask it", "Find where two traces part."),
