@@ -70,11 +70,15 @@ class Guard:
         """Why the guard turned itself off."""
         self.count: Counter[str] = Counter()
         """Violations by rule."""
-        self.rules = rules or Rules()
-        self._recent: deque[Event] = deque(maxlen=KEPT)
-        self._pos = 0
         self._mutex = threading.RLock()
         self._inside = False
+        self._pos = 0
+        self.rules = Rules()
+        self.refused = 0
+        """Events that made no sense, up to the last restart."""
+        self.restart()
+        if rules is not None:
+            self.rules = rules
 
     @staticmethod
     def asked_for(environ: Mapping[str, str] = os.environ) -> Guard | None:
@@ -91,6 +95,13 @@ class Guard:
             )
             return None
 
+    def restart(self) -> None:
+        """Start from nothing: what comes now is told by another engine."""
+        with self._mutex:
+            self.refused += self.rules.refused
+            self.rules = Rules()
+            self._recent: deque[Event] = deque(maxlen=KEPT)
+
     @property
     def seen(self) -> int:
         """Events judged so far."""
@@ -98,6 +109,7 @@ class Guard:
 
     def see(self, data: Mapping[str, Any]) -> None:
         """Judge one event, given as its object, which must not be changed any more."""
+        __tracebackhide__ = True
         if self.off is not None:
             return
         broken: list[Broken] = []

@@ -32,6 +32,7 @@ class Guarded(Recording):
         guard.on_violation.append(self._save)
 
     def emit_dict(self, data: Mapping[str, Any]) -> bool:
+        __tracebackhide__ = True
         stored = self.recorded.emit_dict(data) if self.recorded is not None else True
         self.guard.see(data)
         return stored
