@@ -1,0 +1,84 @@
+"""Captured graphs and the memory they were captured on.
+
+On a CPU there is no graph to capture: the table of pointers that the trace recorded stands in. A
+graph that is launched with what is no longer so reads and writes the memory it was captured on,
+or stops where a length that was baked in says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hkvtool.model.event import Event
+from hkvtool.state.declarations import Declarations
+
+LENGTHS = frozenset(
+    {"max_seqlen_k", "max_seqlen", "max_seq_len", "max_seqlen_kv", "seqlen_k", "seq_len", "kv_len"}
+)
+"""Launch constants that bound how many tokens an attention kernel reads, as kernels name them."""
+
+
+class Graphs:
+    """Which memory each access sees. With `recapture` no graph is ever stale."""
+
+    def __init__(self, recapture: bool = False) -> None:
+        self.recapture = recapture
+        self.lives: dict[str, int] = {}
+        self._moved: set[str] = set()
+        self._captured: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
+        self._running: dict[tuple[str, int | None], tuple[dict[str, int], int | None]] = {}
+
+    def take(self, event: Event) -> None:
+        """A capture or a launch."""
+        name, pointers = str(event["graph"]), dict(event.get("pointers") or {})
+        if event.ev == "capture":
+            self._captured[name] = (pointers, dict(self.lives))
+            return
+        key = (event.actor if "actor" in event else "", event.step)
+        self._running.pop(key, None)
+        baked = self._captured.get(name)
+        if baked is None or event.get("bypass") or self.recapture:
+            return
+        stale = {k for k, v in pointers.items() if k in baked[0] and baked[0][k] != v}
+        lives, limit = dict(self.lives), None
+        if stale & self._moved:
+            lives = {pool: baked[1].get(pool, 0) for pool in self.lives}
+        for constant in stale & LENGTHS:
+            value = baked[0][constant]
+            if isinstance(value, int):
+                limit = value
+        self._running[key] = (lives, limit)
+
+    def rebase(self, event: Event, declared: Declarations) -> list[str]:
+        """Memory goes away or comes back elsewhere; returns the pools it is of."""
+        pools = [str(event["pool"])] if "pool" in event else [
+            p.name for p in declared.pools.values() if not p.tier]  # fmt: skip
+        self._moved |= set(event.get("pointers") or {})
+        if event.get("reason") == "sleep":
+            return pools
+        for pool in pools:
+            self.lives[pool] = self.lives.get(pool, 0) + 1
+        return pools
+
+    def suffix(self, pool: str) -> str:
+        life = self.lives.get(pool, 0)
+        return f"#{life}" if life else ""
+
+    def space(self, pool: str, event: Event | None) -> str:
+        """Which life of a pool's memory an access sees, as the suffix of its storages."""
+        running = self._of(event)
+        if running is not None and pool in running[0]:
+            life = running[0][pool]
+            return f"#{life}" if life else ""
+        return self.suffix(pool)
+
+    def limit(self, event: Event) -> int | None:
+        """Where a stale graph stops reading."""
+        running = self._of(event)
+        return None if running is None else running[1]
+
+    def _of(self, event: Event | None) -> tuple[dict[str, int], int | None] | None:
+        if event is None or event.step is None:
+            return None
+        lane = event.actor if "actor" in event else ""
+        return self._running.get((lane, event.step))
