@@ -1,0 +1,183 @@
+"""The matrix of a hit: groups down, tokens across."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hkvtool.model.findings import Finding
+from hkvtool.model.rules import RULES
+from hkvtool.model.text import compact, shown
+from hkvtool.tui.hit import GroupHit, Hit, layer_name, strip, told
+from hkvtool.tui.lines import Line, Span, fitted, heading, labelled, line, wrapped
+from hkvtool.tui.palette import FORMS, LETTERS
+
+
+def hit_lines(
+    hit: Hit | None, width: int, *, findings: Sequence[Finding] = (), now: int = 0
+) -> Iterator[Line]:
+    """One check, from the numbers to the blocks. `findings` are the trace's."""
+    if hit is None:
+        yield line("")
+        yield from wrapped(
+            "No lookup or resume up to here. Move on with ] or to the next one with h.", width, "dim"
+        )
+        return
+    mine = [f for f in findings if _about(f, hit)]
+    yield from _summary(hit, width, mine)
+    yield line("")
+    yield from _matrix(hit, width)
+    yield line("")
+    yield from _verdicts(hit, width, mine)
+    if now > hit.pos:
+        yield line("")
+        text = f"seen at {now}, {now - hit.pos} positions after the check"
+        yield line((text, "dim"))
+
+
+def _about(finding: Finding, hit: Hit) -> bool:
+    places = {e.pos for e in (hit.lookup, hit.resume) if e is not None}
+    return finding.check in places or bool(places & set(finding.events))
+
+
+def _summary(hit: Hit, width: int, findings: Sequence[Finding]) -> Iterator[Line]:
+    parts: list[Span] = [("request ", "label"), (shown(hit.req), "bold")]
+    if hit.lookup is not None:
+        parts += [(f"   lookup at {hit.lookup.pos}", "label")]
+    if hit.resume is not None:
+        parts += [(f"   resume at {hit.resume.pos}", "label")]
+    yield line(*parts)
+    good = resumable(hit, findings)
+    lost = max(0, hit.matched - good)
+    yield line(
+        ("asked ", "label"), (f"{hit.asked:,}", "bold"),
+        ("   matched ", "label"), (f"{hit.matched:,}", "bold"),
+        ("   resumable ", "label"), (f"{good:,}", "good" if not lost else "bad"),
+        ("   lost ", "label"), (f"{lost:,}", "bad" if lost else "dim"),
+        ("   resumed at ", "label"), (f"{hit.at:,}" if hit.resume else "not yet", "bold"),
+    )  # fmt: skip
+
+
+def resumable(hit: Hit, findings: Sequence[Finding] = ()) -> int:
+    """Tokens from which the request could really have gone on.
+
+    No further than where the first group that fails lacks a token, nor than a finding of this
+    check reaches; a group that holds states at single positions gives nothing short of one.
+    """
+    reach = min(hit.at, hit.matched) if hit.matched else hit.at
+    for row in hit.failing:
+        gap = row.first_gap or 0
+        reach = min(reach, 0 if row.form in ("recurrent", "swa", "tail") and gap >= hit.at else gap)
+    for finding in findings:
+        if finding.tokens and str(finding.severity) == "error":
+            reach = min(reach, finding.tokens[0])
+    least = min(
+        (g.hit for g in hit.groups if g.participates and g.hit is not None), default=reach
+    )
+    return max(0, min(reach, least))
+
+
+def _matrix(hit: Hit, width: int) -> Iterator[Line]:
+    end = max(hit.asked, hit.at, 1)
+    name = min(14, max([5, *(len(shown(g.group)) for g in hit.groups)]))
+    figures = 7
+    room = max(16, width - name - 2 - figures - 2 - 10)
+    yield line(
+        (f"{'group':<{name}}  {'hit':>{figures}}  ", "label"),
+        (_ruler(hit, end, room), "label"),
+        ("  first fails", "label"),
+    )
+    for row in hit.groups:
+        hit_text = "" if row.hit is None else f"{row.hit:,}"
+        spans: list[Span] = [
+            (f"{fitted(shown(row.group), name):<{name}}", f"form:{row.form}"),
+            (f"  {hit_text:>{figures}}  ", "" if row.participates else "dim"),
+        ]
+        spans += _cells(row, end, room)
+        if not row.participates:
+            spans.append(("  not needed", "dim"))
+        elif row.layer is None:
+            spans.append(("  ok", "good"))
+        else:
+            spans.append((f"  {row.layer} {layer_name(row.layer)}"[:12], "bad"))
+        yield line(*spans, key=("group", row.group))
+    yield line(
+        (" " * (name + figures + 4), ""),
+        ("■", "good"), (" there  ", "dim"), ("▒", "dim"), (" brought, not needed  ", "dim"),
+        ("3", "fault"), (" fails, by layer  ", "dim"), ("·", "edge"), (" nothing", "dim"),
+    )  # fmt: skip
+
+
+def _ruler(hit: Hit, end: int, room: int) -> str:
+    """Where the request resumes, over the tokens."""
+    cells = ["·"] * room
+    for tokens, mark in ((hit.matched, "M"), (hit.at, "R")):
+        if tokens:
+            cells[min(room - 1, max(0, tokens * room // end - 1))] = mark
+    text = "".join(cells)
+    tail = f" {end:,}"
+    return "0" + text[1 : room - len(tail)] + tail if room > len(tail) + 8 else text
+
+
+def _cells(row: GroupHit, end: int, room: int) -> list[Span]:
+    letter = LETTERS[[str(f) for f in FORMS].index(row.form)]
+    spans: list[Span] = []
+    for what in strip(row, end, room):
+        if what == "ok":
+            span = (letter, f"solid:{row.form}")
+        elif what == "brought":
+            span = ("▒", f"form:{row.form}")
+        elif what:
+            span = (what[3], "fault")
+        else:
+            span = ("·", "edge")
+        if spans and spans[-1][1] == span[1]:
+            spans[-1] = (spans[-1][0] + span[0], span[1])
+        else:
+            spans.append(span)
+    return spans
+
+
+def _verdicts(hit: Hit, width: int, findings: Sequence[Finding]) -> Iterator[Line]:
+    veto = hit.vetoed_by
+    if hit.failing:
+        first = min(hit.failing, key=lambda g: (g.layer or 9, g.first_gap or 0))
+        yield line(
+            ("first to fail  ", "label"), (shown(first.group), f"form:{first.form}"),
+            (f"  in layer {first.layer}, {layer_name(first.layer or 1)}", "bad"),
+        )  # fmt: skip
+    if veto is not None:
+        text = f" reaches {veto.hit:,} of the {hit.matched:,} tokens matched"
+        yield line(("least reach    ", "label"), (shown(veto.group), f"form:{veto.form}"), text)
+    for row in hit.failing:
+        yield line("")
+        yield line((shown(row.group), f"form:{row.form}"), (f"  {told(row.codes)}", "bad"))
+        for fault in row.faults[:3]:
+            span = f"tokens {fault.tokens[0]:,}..{fault.tokens[1]:,}"
+            yield from labelled("  lacks", f"{span}: {fault.why}", width, column=12)
+        if len(row.faults) > 3:
+            yield line((f"            and {len(row.faults) - 3} more", "dim"))
+        yield from labelled("  needs", row.need, width, column=12)
+        yield from labelled("  route", f"{row.route or 'none'} was stated", width, column=12)
+        yield from labelled("  recovery", row.recovery, width, column=12)
+        yield from _listed(row, width)
+    fine = [g for g in hit.groups if g.participates and not g.faults]
+    if fine:
+        yield line("")
+        yield heading("can resume" if hit.failing else "every group can resume")
+        for row in fine:
+            route = f", route {row.route}" if row.route else ""
+            listed = f"  blocks {compact(list(row.blocks))}{route}" if row.blocks else route
+            yield line(
+                ("  ", ""), (shown(row.group), f"form:{row.form}"), (fitted(listed, width), "dim"),
+                key=("group", row.group),
+            )  # fmt: skip
+    for f in findings:
+        yield line("")
+        bad = "bad" if str(f.severity) == "error" else "warn"
+        yield line((f"{f.id} {f.code} {RULES[f.code].name}", bad), key=("finding", f.id))
+        yield from wrapped(shown(f.message), width, "", indent=2)
+
+
+def _listed(row: GroupHit, width: int) -> Iterator[Line]:
+    if row.blocks:
+        yield from labelled("  blocks", compact(list(row.blocks)), width, column=12)

@@ -1,0 +1,215 @@
+"""The map as a text of cells: pools one under the other, as wide as the screen, at one zoom.
+
+Rows are made when they are drawn: a million blocks are a few thousand rows, thirty of them seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hkvtool.model.findings import Finding
+from hkvtool.model.text import shown
+from hkvtool.state import overview as o
+from hkvtool.tui import cells as c
+from hkvtool.tui.lines import Line, line
+from hkvtool.tui.session import PoolSeen
+
+LABEL = 9
+DETAIL = 0
+"""The zoom at which a block has a letter and a glyph; at 1 it has a letter, and each further
+one puts four times as many into a cell."""
+
+MOST_ZOOM = 10
+
+
+class Row(NamedTuple):
+    """One row of the map: a heading or cells from `first` on."""
+
+    pool: int
+    kind: str
+    first: int = 0
+
+
+class Place(NamedTuple):
+    """One cell of the map."""
+
+    pool: int
+    cell: int
+
+
+@dataclass(frozen=True)
+class View:
+    """How the map is looked at."""
+
+    width: int
+    zoom: int
+    colouring: str = "form"
+
+    @property
+    def per(self) -> int:
+        """Blocks a cell."""
+        return 1 if self.zoom <= 1 else 4 ** (self.zoom - 1)
+
+    @property
+    def columns(self) -> int:
+        """Columns a cell."""
+        return 3 if self.zoom == DETAIL else 1
+
+    @property
+    def across(self) -> int:
+        """Cells a row."""
+        fit = max(1, (self.width - LABEL) // self.columns)
+        step = 16 if fit >= 32 else 8 if fit >= 16 else 1
+        return fit // step * step
+
+
+def fitting_zoom(sizes: Sequence[int], width: int, height: int) -> int:
+    """The closest zoom at which pools of these sizes fit on the screen, if any."""
+    for zoom in range(MOST_ZOOM + 1):
+        view = View(width, zoom)
+        rows = sum(2 + -(-(-(-size // view.per)) // view.across) for size in sizes)
+        if rows <= height:
+            return zoom
+    return MOST_ZOOM
+
+
+class Mosaic:
+    """The cells of every pool at one moment, at one zoom."""
+
+    def __init__(
+        self, pools: Sequence[PoolSeen], now: int, view: View, findings: Sequence[Finding] = ()
+    ) -> None:
+        self.pools, self.now, self.view = tuple(pools), now, view
+        self.findings = tuple(findings)
+        self._cells: dict[int, c.Cells] = {}
+        self.rows: list[Row] = []
+        self._first_row: list[int] = []
+        for number, pool in enumerate(self.pools):
+            if number:
+                self.rows.append(Row(number, "gap"))
+            self.rows.append(Row(number, "head"))
+            self._first_row.append(len(self.rows))
+            count = self.count(number)
+            self.rows += [Row(number, "cells", i) for i in range(0, count, view.across)]
+            if not len(pool.seen.blocks):
+                self.rows.append(Row(number, "none"))
+
+    def count(self, pool: int) -> int:
+        """Cells of a pool."""
+        return -(-len(self.pools[pool].seen.blocks) // self.view.per)
+
+    def cells(self, pool: int) -> c.Cells:
+        """The cells of a pool."""
+        if pool not in self._cells:
+            one = self.pools[pool]
+            faults = self._faults(one)
+            if self.view.per == 1:
+                self._cells[pool] = c.of_blocks(
+                    one.seen, self.now, colouring=self.view.colouring, faults=faults,
+                    inside=one.inside, reserved=_mask(one, one.reserved),
+                )  # fmt: skip
+            else:
+                self._cells[pool] = c.of_stretches(
+                    one.seen, self.view.per, colouring=self.view.colouring, faults=faults,
+                    inside=one.inside,
+                )  # fmt: skip
+        return self._cells[pool]
+
+    def _faults(self, pool: PoolSeen) -> Any:
+        named = {b for f in self.findings if f.pool == pool.name for b in f.blocks}
+        return _mask(pool, named) if named else None
+
+    # --- places ----------------------------------------------------------------------------
+
+    def row_of(self, place: Place) -> int:
+        """The row that a cell is in."""
+        return self._first_row[place.pool] + place.cell // self.view.across
+
+    def place_of(self, pool: str, block: int) -> Place | None:
+        """The cell of a block."""
+        for number, one in enumerate(self.pools):
+            if one.name == pool:
+                at = int(np.searchsorted(one.seen.blocks, block))
+                if at < len(one.seen.blocks) and one.seen.blocks[at] == block:
+                    return Place(number, at // self.view.per)
+        return None
+
+    def block_at(self, place: Place) -> tuple[str, int] | None:
+        """The block that a cell stands for: of several the first that a finding names, else that
+        holds something."""
+        pool = self.pools[place.pool]
+        first, end = place.cell * self.view.per, (place.cell + 1) * self.view.per
+        blocks = pool.seen.blocks[first:end]
+        if not len(blocks):
+            return None
+        faults = self._faults(pool)
+        if faults is not None and faults[first:end].any():
+            return pool.name, int(blocks[int(np.argmax(faults[first:end]))])
+        content = pool.seen.flags[first:end] & (o.FILLED | o.HELD) > 0
+        return pool.name, int(blocks[int(np.argmax(content))])
+
+    def place_at(self, row: int, column: int) -> Place | None:
+        """The cell at a row and column of the map."""
+        if not 0 <= row < len(self.rows) or self.rows[row].kind != "cells":
+            return None
+        here = self.rows[row]
+        across = (column - LABEL) // self.view.columns
+        cell = here.first + across
+        if not 0 <= across < self.view.across or cell >= self.count(here.pool):
+            return None
+        return Place(here.pool, cell)
+
+    def moved(self, place: Place, across: int, down: int) -> Place:
+        """The cell so many further; goes over into the next pool at the edges."""
+        step = across + down * self.view.across
+        cell, pool = place.cell + step, place.pool
+        if cell < 0 and pool > 0 and self.count(pool - 1):
+            return Place(pool - 1, self.count(pool - 1) - 1)
+        if cell >= self.count(pool):
+            if pool + 1 < len(self.pools) and self.count(pool + 1):
+                return Place(pool + 1, 0)
+            cell = self.count(pool) - 1
+        return Place(pool, max(0, cell))
+
+    # --- text ------------------------------------------------------------------------------
+
+    def heading(self, pool: int) -> Line:
+        """A pool's name and what is in it."""
+        one = self.pools[pool]
+        flags = one.seen.flags
+        good = one.seen.recoverable() & (flags & o.KNOWN > 0)
+        held = int(np.count_nonzero(flags & o.HELD))
+        doubt = int(np.count_nonzero((flags & o.NAMED > 0) & (flags & o.KNOWN == 0)))
+        loading = int(np.count_nonzero(flags & o.LOADING))
+        parts = [f"{len(flags):,} blocks", f"{held:,} held"]
+        if loading:
+            parts.append(f"{loading:,} recovering")
+        if doubt:
+            parts.append(f"{doubt:,} uncertain")
+        per = f" · a cell is {self.view.per:,} blocks" if self.view.per > 1 else ""
+        groups = ", ".join(map(shown, one.groups))
+        return line(
+            (shown(one.name), "bold"), (f" {one.medium}", "dim"), (f"  {' · '.join(parts)} · ", ""),
+            (f"{int(np.count_nonzero(good)):,} resumable", "good"), (per, "dim"),
+            (f"   {groups}", "dim"),
+        )  # fmt: skip
+
+    def label(self, row: Row) -> str:
+        """The first block of a row."""
+        return f"{int(self.pools[row.pool].seen.blocks[row.first * self.view.per]):>{LABEL - 2}}  "
+
+
+def _mask(pool: PoolSeen, blocks: Any) -> Any:
+    if not blocks:
+        return None
+    ids = np.fromiter(blocks, np.int64)
+    at = np.searchsorted(pool.seen.blocks, ids)
+    mask = np.zeros(len(pool.seen.blocks), bool)
+    inside = at < len(mask)
+    at, ids = at[inside], ids[inside]
+    mask[at[pool.seen.blocks[at] == ids]] = True
+    return mask

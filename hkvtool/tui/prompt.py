@@ -1,0 +1,64 @@
+"""A question on the bottom line, and a page over the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from hkvtool.tui.lines import Line
+from hkvtool.tui.widgets import LineList
+
+
+class Prompt(ModalScreen["str | None"]):
+    """Asks for one line of text; None where it was given up."""
+
+    BINDINGS = [Binding("escape", "give_up", "give up")]
+
+    def __init__(self, words: str, text: str = "", examples: str = "") -> None:
+        super().__init__()
+        self._words, self._text, self._examples = words, text, examples
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Static(self._words, id="words", markup=False)
+            yield Input(value=self._text, placeholder=self._examples)
+
+    def on_mount(self) -> None:
+        field = self.query_one(Input)
+        field.cursor_blink = False
+        field.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip())
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+
+class Page(ModalScreen[None]):
+    """Lines over the screen until a key is pressed."""
+
+    BINDINGS = [
+        Binding("escape,q,question_mark,f1,enter", "close", "close"),
+    ]
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield LineList(id="page")
+
+    def on_mount(self) -> None:
+        page = self.query_one(LineList)
+        page.put(self._lines)
+        page.focus()
+
+    def action_close(self) -> None:
+        self.dismiss(None)

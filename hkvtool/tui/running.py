@@ -1,0 +1,42 @@
+"""The application in a terminal, or as a picture without one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from hkvtool.model.errors import HkvError
+from hkvtool.tui.app import Tui
+from hkvtool.tui.session import Session
+
+
+def run(session: Session, **settings: Any) -> None:
+    """Run until it is left."""
+    app = Tui(session, **settings)
+    app.run()
+
+
+def picture(session: Session, target: Path, size: tuple[int, int], **settings: Any) -> None:
+    """Write what the application shows first as an SVG picture. Raises HkvError."""
+    if target.is_dir():
+        raise HkvError(f"{target} is a folder")
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    asyncio.run(_picture(session, target, size, settings))
+
+
+async def _picture(
+    session: Session, target: Path, size: tuple[int, int], settings: dict[str, Any]
+) -> None:
+    app = Tui(session, **settings)
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        app.save_picture(os.fspath(target))
+
+
+async def settle(app: Tui, pilot: Any) -> None:
+    """Wait until everything that was asked for is on the screen."""
+    while not app.quiet:
+        await pilot.pause(0.02)
+    await pilot.pause()

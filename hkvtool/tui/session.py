@@ -1,0 +1,203 @@
+"""A trace under a cursor: what is looked at, worked out away from the screen.
+
+Nothing here knows of Textual. One thread at a time may ask; what it gets is never changed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from hkvtool.model.block_state import CacheBlockState
+from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding, Report
+from hkvtool.state.declarations import Group, Pool
+from hkvtool.state.fold import Fold
+from hkvtool.state.overview import Overview, blocks_of, overview
+from hkvtool.state.serving import foreign
+from hkvtool.state.view import block_state
+from hkvtool.store import Trace
+from hkvtool.store.history import Moment as LifeEvent
+from hkvtool.store.history import history
+from hkvtool.store.seeking import Moments
+from hkvtool.store.timeline import Timeline, timeline
+from hkvtool.tui.filters import BlockFilter, inside
+from hkvtool.tui.hit import Hit, hit_at
+
+STRETCHES = 512
+"""Stretches that the time axis is counted in: wider than nearly any screen."""
+
+MOST_LIFE = 2000
+"""Events of one block that are told; the latest before the cursor, where there are more."""
+
+
+@dataclass(frozen=True)
+class PoolSeen:
+    """One pool at one moment."""
+
+    name: str
+    medium: str
+    engine: str | None
+    groups: tuple[str, ...]
+    reserved: frozenset[int]
+    seen: Overview
+    inside: Any = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything on the screen that depends on the moment."""
+
+    pos: int
+    event: Event | None
+    pools: tuple[PoolSeen, ...] = ()
+    groups: tuple[str, ...] = ()
+    block: tuple[str, int] | None = None
+    states: tuple[CacheBlockState, ...] = ()
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hit: Hit | None = None
+
+
+class Session:
+    """One opened trace and where it stands."""
+
+    def __init__(self, trace: Trace, path: str | None = None) -> None:
+        self.trace = trace
+        self.path = path or trace.path
+        self.moments = Moments(trace)
+        self.report: Report | None = None
+        self._seen: tuple[int, BlockFilter, tuple[PoolSeen, ...]] | None = None
+
+    # --- facts -----------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        return self.moments.first
+
+    @property
+    def last(self) -> int:
+        return self.moments.last
+
+    @property
+    def sparse(self) -> bool:
+        """Whether there are positions without an event."""
+        return self.last - self.first + 1 != self.trace.count
+
+    def axis(self) -> Timeline:
+        return timeline(self.trace, STRETCHES)
+
+    # --- looking ---------------------------------------------------------------------------
+
+    def look(
+        self, pos: int, block: tuple[str, int] | None = None, wanted: BlockFilter | None = None,
+        req: str | None = None, *, hit: bool = True,
+    ) -> Look:  # fmt: skip
+        """The state after everything up to `pos`. Raises TraceError."""
+        pos = max(self.first, min(pos, self.last))
+        fold = self.moments.at(pos)
+        pools = self._pools(fold, pos, wanted or BlockFilter())
+        states = tuple(_states(fold, *block)) if block else ()
+        return Look(
+            pos, self.moments.event(pos), pools, tuple(fold.declared.groups), block, states,
+            {s.group: layout_facts(fold.declared.groups[s.group], s.block_id) for s in states},
+            hit_at(self.moments, fold, pos, req) if hit else None,
+        )  # fmt: skip
+
+    def _pools(self, fold: Fold, pos: int, wanted: BlockFilter) -> tuple[PoolSeen, ...]:
+        if self._seen is not None and self._seen[:2] == (pos, wanted):
+            return self._seen[2]
+        found = []
+        for pool in fold.declared.pools.values():
+            seen = overview(fold, pool, blocks_of(pool))
+            groups = tuple(g.name for g in fold.declared.groups.values() if g.pool is pool)
+            found.append(
+                PoolSeen(
+                    pool.name, pool.medium, pool.engine, groups, pool.reserved, seen,
+                    inside(wanted, fold, seen),
+                )
+            )  # fmt: skip
+        self._seen = pos, wanted, tuple(found)
+        return tuple(found)
+
+    def life(self, pool: str, block: int) -> list[LifeEvent]:
+        """Every event that names a block, with the generation it was then in."""
+        return list(history(self.trace, pool, block))
+
+    # --- stepping --------------------------------------------------------------------------
+
+    def beside(self, pos: int, forward: bool, kinds: Collection[str] | None = None) -> int | None:
+        """The position of the next or last event of some kinds."""
+        found = self.moments.after(pos, kinds) if forward else self.moments.before(pos, kinds)
+        return None if found is None else found.pos
+
+    def step_at(self, step: int) -> int | None:
+        """The position at which a step was dispatched."""
+        return next(
+            (e.pos for e in self.trace.events(kinds={"dispatch"}) if e.step == step), None
+        )
+
+    def at_time(self, ns: int) -> int:
+        """The last position whose time is at most so many nanoseconds after the first."""
+        first = self.trace.meta.get("first_ts")
+        if first is None:
+            return self.first
+        low, high = self.first, self.last
+        while low < high:
+            middle = (low + high + 1) // 2
+            ts = self._ts(middle)
+            if ts is not None and ts - first <= ns:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _ts(self, pos: int) -> int | None:
+        event = self.moments.event(pos)
+        while event is not None and not isinstance(event.get("ts"), int):
+            event = self.moments.before(event.pos)
+        return None if event is None else int(event["ts"])
+
+
+def _states(fold: Fold, pool: str, block: int) -> list[CacheBlockState]:
+    """A block as each group of its block table sees it."""
+    groups: list[Group] = [g for g in fold.declared.groups.values() if g.pool.name == pool]
+    slot = fold.find(groups[0].pool, block) if groups else None
+    if slot is not None:
+        groups = [g for g in groups if not foreign(fold, g, slot)]
+    found = (block_state(fold, g, block) for g in groups)
+    return [state for state in found if state is not None]
+
+
+def layout_facts(group: Group, block: int) -> dict[str, Any]:
+    """Where a group's share of a block lies in memory, as far as the trace says."""
+    layout = group.layout
+    facts = {k: layout[k] for k in ("dtype", "order", "codec", "storage") if k in layout}
+    place = address(group.pool, group, block)
+    if place is not None:
+        facts["address"] = place
+    for key in ("page_bytes", "stride_bytes", "row_bytes", "align"):
+        if key in layout:
+            facts[key] = layout[key]
+    return facts
+
+
+def address(pool: Pool, group: Group, block: int) -> int | None:
+    """The address of a block's bytes of a group's first layer."""
+    stride, layout = group.layout.get("stride_bytes"), group.layout
+    if not isinstance(stride, int):
+        return None
+    index = pool.map.get(block, block)
+    return int(layout.get("base", 0)) + int(layout.get("offset", 0)) + index * stride
+
+
+def worst(report: Report) -> Finding | None:
+    """The root finding to open on: the most severe, the earliest of those."""
+    roots = roots_of(report)
+    return roots[0] if roots else None
+
+
+def roots_of(report: Report) -> list[Finding]:
+    """Root findings, the most severe first, then as they happened."""
+    roots = [f for f in report.findings if not f.cause]
+    return sorted(roots, key=lambda f: (-f.severity.rank, f.events[:1], f.id))

@@ -1,0 +1,167 @@
+"""What is said about the screen: the title, the tabs, the legend, the help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hkvtool.model.forms import NEEDS
+from hkvtool.model.text import shown
+from hkvtool.tui import palette as p
+from hkvtool.tui.actions import ACTIONS, VIEWS, keys_of
+from hkvtool.tui.lines import Line, Span, heading, labelled, line, wrapped
+from hkvtool.tui.mosaic import DETAIL, View
+
+_ABOUT = {
+    "map": "Every block of every pool at the cursor's moment. Upper case: a request could resume "
+    "from it; lower case: not.",
+    "block": "One block: its record, why it cannot be resumed from, where it lies, its life.",
+    "hit": "The last lookup or resume, group by group: what each brought, which one failed first.",
+    "findings": "What is wrong, by root cause: check and use, what happened between, how to fix it.",
+    "requests": "Requests around the cursor; what matched beside what could be resumed.",
+    "transfers": "Loads and stores around the cursor.",
+    "ratios": "Tokens asked for, matched, and really resumable, with the reasons between.",
+    "events": "The events around the cursor.",
+}
+
+
+def about(view: str) -> str:
+    """What a view shows, in a line."""
+    return _ABOUT[view]
+
+
+def title_spans(
+    name: str, engine: str, events: int, pos: int, last: int, moment: str, state: str, width: int
+) -> Line:
+    """The first line: which trace, which moment."""
+    right = f"{state} {pos:,} of {last:,}{moment} "
+    facts = f"  {shown(engine)}" if engine else ""
+    left = f" {shown(name)}"
+    room = width - len(left) - len(right) - 2
+    middle = f"{facts}  {events:,} events"
+    middle = middle if len(middle) <= room else facts if len(facts) <= room else ""
+    gap = " " * max(1, width - len(left) - len(middle) - len(right))
+    return line((left, "bar-bold"), (middle, "bar-dim"), (gap, "bar"), (right, "bar-bold"))
+
+
+def tab_spans(current: str, findings: int | None, width: int) -> Line:
+    """The views with their keys."""
+    spans: list[Span] = []
+    short = width < 96
+    for number, view in enumerate(VIEWS, 1):
+        text = view.capitalize()
+        if view == "findings" and findings:
+            text += f" {findings}"
+        if short and view != current:
+            text = text[:4] if view != "findings" else text[:4] + (f" {findings}" if findings else "")
+        role = "chosen" if view == current else ""
+        spans += [(f" {number} ", "key" if view != current else "chosen"), (f"{text} ", role)]
+    return line(*spans)
+
+
+def tab_at(tabs: Line, x: int) -> str | None:
+    """The view whose name is at a column."""
+    start = 0
+    for number in range(0, len(tabs.spans), 2):
+        end = start + sum(len(t) for t, _ in tabs.spans[number : number + 2])
+        if start <= x < end:
+            return VIEWS[number // 2]
+        start = end
+    return None
+
+
+def key_spans(view: str, width: int) -> Line:
+    """The keys that matter here."""
+    spans: list[Span] = [(" ", "bar")]
+    used = 1
+    for action in ACTIONS:
+        if not action.short or (action.views and view not in action.views):
+            continue
+        key = keys_of(action).split()[0]
+        both = {"next": "[ ]", "next_step": "< >", "zoom_in": "- +"}.get(action.name, key)
+        both = "[ ]" if action.name == "next_event" else both
+        piece = len(both) + len(action.short) + 3
+        if used + piece > width:
+            break
+        spans += [(both, "bar-bold"), (f" {action.short}  ", "bar-dim")]
+        used += piece
+    return line(*spans, (" " * max(0, width - used), "bar"))
+
+
+def legend_lines(view: View, width: int) -> Iterator[Line]:
+    """What letters, glyphs and shades of the map mean."""
+    spans: list[Span] = []
+    if view.colouring == "form":
+        for form, letter in zip(p.FORMS, p.LETTERS, strict=True):
+            spans += [(f"{letter}", f"solid:{form}"), (f" {form}  ", "dim")]
+    else:
+        words = {"group": "a colour a group", "request": "a colour a request (the one that took it)",
+                 "layer": "a colour a failing layer"}  # fmt: skip
+        spans += [(words[view.colouring] + "  ", "info")]
+        spans += [(f"{letter} {form}  ", "dim") for form, letter in zip(p.FORMS, p.LETTERS, strict=True)]
+    yield line(*spans)
+    shade = "bright: written lately" if view.per == 1 else "bright: full"
+    if view.zoom == DETAIL:
+        marks = [(p.HELD, "resumable, held"), (p.FREE, "resumable, free"), ("1", "not, by layer"),
+                 (p.PENDING, "recovering"), (p.PINNED, "pinned")]  # fmt: skip
+    else:
+        marks = [("C", "resumable"), ("c", "not"), (p.PENDING, "recovering")]
+    marks += [(p.FAULT, "in a finding"), (p.UNSURE, "uncertain"), (p.EMPTY, "empty")]
+    second: list[Span] = []
+    for mark, what in marks:
+        second += [(mark, "fault" if mark == p.FAULT else "bold"), (f" {what}  ", "dim")]
+    yield line(*second, (shade, "dim"))
+
+
+def help_lines(view: str, width: int) -> Iterator[Line]:
+    """Help for where one is."""
+    yield heading(f"{view.capitalize()}")
+    yield from wrapped(about(view), width)
+    yield line("")
+    section = ""
+    for action in ACTIONS:
+        if action.views and view not in action.views:
+            continue
+        if action.section != section:
+            section = action.section
+            yield line("")
+            yield heading(section)
+        yield line((f"  {keys_of(action):<10}", "key"), action.text)
+    yield line("")
+    yield heading("Moving")
+    for keys, what in (
+        ("arrows", "the cursor of what has the focus; shift goes further on the map"),
+        ("tab", "the focus to the next part: list, map, side, time axis"),
+        ("← →", "on the time axis: scrub; the mouse clicks and drags there"),
+        ("ctrl+p", "every action by name"),
+    ):
+        yield line((f"  {keys:<10}", "key"), what)
+    yield line("")
+    yield heading("Letters")
+    for form, letter in zip(p.FORMS, p.LETTERS, strict=True):
+        yield from labelled(f"  {letter}", f"{form}: needs {NEEDS[form]}", width, column=6)
+
+
+def moment_text(ts: int | None, first_ts: int | None, step: int | None) -> str:
+    """When a moment is, beside its position."""
+    text = f"  step {step}" if step is not None else ""
+    if ts is not None and first_ts is not None:
+        text += f"  {(ts - first_ts) / 1e6:,.3f} ms"
+    return text
+
+
+def reproduce(path: str, view: str, pos: int, block: tuple[str, int] | None, finding: str | None,
+              req: str | None) -> str:  # fmt: skip
+    """The command line that shows the same without a screen."""
+    quoted = shown(path) if " " not in path else f"'{path}'"
+    if view == "findings":
+        return f"hkvtool check {quoted} --all"
+    if view in ("requests", "hit") and req:
+        return f"hkvtool request {quoted} {shown(req)}"
+    if view in ("map", "block") and block:
+        return f"hkvtool block {quoted} {shown(block[0])}:{block[1]} --at {pos}"
+    return f"hkvtool events {quoted} --since {max(1, pos - 20)} --until {pos + 20}"
+
+
+def names_of(values: Sequence[str]) -> str:
+    """A few names."""
+    return ", ".join(shown(v) for v in values[:6]) + (", …" if len(values) > 6 else "")
