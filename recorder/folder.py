@@ -54,6 +54,11 @@ class Folder:
             return Off.of(e, path)
         return made
 
+    @property
+    def descriptors(self) -> list[int]:
+        """What a process must inherit so that the recording goes on should its owner die."""
+        return [self._lock]
+
     def end(self, *, complete: bool = True) -> None:
         """Only the process that made it says that it is complete; else it reads as that of a
         program that died."""

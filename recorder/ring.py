@@ -6,11 +6,15 @@ the process. A mapping outlives it: what `emit` has stored is read back whatever
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
+import socket
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
 from time import monotonic_ns, time_ns
 from typing import Any
 from zlib import crc32
@@ -49,18 +53,30 @@ _DROPPED, _DROPPED_UNTIL, _STATE = int(Word.DROPPED), int(Word.DROPPED_UNTIL), i
 _body = BODY.pack
 
 
+@lru_cache(1)
+def host_number() -> int:
+    """Of this machine since it was started: processes that share it share a clock."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            text = file.read()
+    except OSError:
+        text = socket.gethostname().encode()
+    return int.from_bytes(blake2b(text, digest_size=7).digest(), "little")
+
+
 class Ring:
     """Takes the events of one thread. Nothing that goes wrong in it comes out of it."""
 
     __slots__ = (
-        "_at", "_busy", "_capacity", "_failed", "_head", "_largest", "_limit", "_lost", "_map",
+        "_at", "_busy", "_capacity", "_failed", "_fd", "_head", "_largest", "_limit", "_lost", "_map",
         "_nested", "_off", "_owing", "_policy", "_records", "_seq", "_tail", "_words", "_words32",
         "full", "header", "path",
     )  # fmt: skip
 
     def __init__(
-        self, path: str, header: RingHeader, mapped: mmap.mmap, records: mmap.mmap
+        self, path: str, header: RingHeader, mapped: mmap.mmap, records: mmap.mmap, fd: int
     ) -> None:
+        self._fd = fd
         self.path = path
         self.header = header
         self.full = False
@@ -104,20 +120,22 @@ class Ring:
             return Off.of(e, place)
         try:
             os.posix_fallocate(fd, 0, HEADER_BYTES + capacity)
+            with suppress(OSError):
+                # Held until the process ends, however it does: that tells a sealer.
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             header = RingHeader(
                 capacity, policy, os.getpid(), thread, part, first_seq, monotonic_ns(), time_ns(),
-                flags, name,
+                flags, name, host_number(),
             )  # fmt: skip
             mapped = mmap.mmap(fd, HEADER_BYTES + capacity)
             records = mmap.mmap(fd, capacity, offset=HEADER_BYTES)
             mapped[:HEADER_BYTES] = header.pack()
-            return Ring(place, header, mapped, records)
+            return Ring(place, header, mapped, records, fd)
         except Exception as e:
             with suppress(OSError):
+                os.close(fd)
                 os.unlink(place)
             return Off.of(e, place)
-        finally:
-            os.close(fd)
 
     @property
     def next_seq(self) -> int:
@@ -193,10 +211,18 @@ class Ring:
             self._words32.release()
             self._map.close()
             self._records.close()
+        self._let_go()
 
     def abandon(self) -> None:
         """Leave the file to the process that it belongs to: after a fork, that is the parent."""
         self._busy = self._off = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        fd, self._fd = self._fd, -1
+        with suppress(OSError):
+            if fd >= 0:
+                os.close(fd)
 
     def _set_limit(self) -> None:
         """Say how far prepared emitters may go on by themselves: not while something is owed."""

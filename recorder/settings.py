@@ -45,6 +45,8 @@ class Settings:
     stamp: bool = True
     keep_tokens: bool = False
     rings: str = ""
+    triggers: tuple[str, ...] = ()
+    """Reasons for which a snapshot is taken where a guard asks for one; none: for all."""
     key: bytes = field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
 
     @staticmethod
@@ -87,7 +89,8 @@ class Settings:
         with open(os.path.join(folder, SETTINGS), encoding="utf-8") as file:
             try:
                 data = json.load(file)
-                data |= {"policy": policy_of(data["policy"]), "key": bytes.fromhex(data["key"])}
+                data |= {"policy": policy_of(data["policy"]), "key": bytes.fromhex(data["key"]),
+                         "triggers": tuple(data["triggers"])}  # fmt: skip
                 return Settings(**data)
             except (ValueError, KeyError, TypeError) as e:
                 raise SettingsError(f"its settings cannot be read: {e}") from e

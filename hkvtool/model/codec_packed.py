@@ -73,6 +73,21 @@ def unpack(payload: bytes) -> Packed:
     return Packed(seq, round(seconds * 1e9), data)
 
 
+_HEAD = struct.Struct("<BiBiBiBd")
+_PLAIN_HEAD = (_TUPLE, _INT, _INT, _FLOAT)
+
+
+def head_of(payload: bytes) -> tuple[int, int, int]:
+    """Event number, sequence number and time in nanoseconds of a packed record, whose values are
+    not looked at. Raises CodecError."""
+    if len(payload) >= _HEAD.size:
+        outer, _, first, shape, second, seq, third, seconds = _HEAD.unpack_from(payload)
+        if (outer, first, second, third) == _PLAIN_HEAD and seq >= 0 and 0 <= seconds < 1 << 62:
+            return shape & 255, seq, round(seconds * 1e9)
+    found = unpack(payload)
+    return EVENTS[found.data["ev"]].code, found.seq, found.ts
+
+
 _shapes: dict[int, tuple[str, ...]] = {}
 _KEPT_SHAPES = 1024
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import heapq
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,8 +17,9 @@ from typing import Any
 
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
-from hkvtool.model.ring_format import HEADER_BYTES, STAMPED, RingError, RingHeader
-from hkvtool.model.ring_reader import RingCount, RingReader, held_bytes
+from hkvtool.model.manifest import MANIFEST, SEGMENT_SUFFIX, Sealed, read_manifest
+from hkvtool.model.ring_format import HEADER_BYTES, STAMPED, Policy, RingError, RingHeader
+from hkvtool.model.ring_reader import RingCount, RingReader, held_bytes, opened
 
 INCOMPLETE, COMPLETE = "incomplete", "complete"
 RING_SUFFIX = ".ring"
@@ -29,9 +30,9 @@ RINGS_LINK = "rings"
 SWITCH = "off"
 """While a file of this name is there, nothing is recorded."""
 
-MANIFEST = "manifest.jsonl"
-SEGMENT_SUFFIX = ".parquet"
-_OURS = (INCOMPLETE, COMPLETE, SETTINGS, RINGS_LINK, SWITCH, MANIFEST)
+SNAPSHOT_PREFIX = "snapshot-"
+SEALER_LOCK = "sealer.lock"
+_OURS = (INCOMPLETE, COMPLETE, SETTINGS, RINGS_LINK, SWITCH, MANIFEST, SEALER_LOCK)
 
 
 class Stage(str, Enum):
@@ -103,21 +104,35 @@ def stage_of(folder: str | os.PathLike[str]) -> Stage:
     return Stage.DIED if os.path.exists(path) else stage_of(folder)
 
 
+RowsOf = Callable[[str, Sealed, int], Iterator["tuple[int, int, int, bytes]"]]
+"""Reads one ring's rows of a segment: the file's path, what it says, the number of the row group.
+Gives kind, sequence number, time and payload; raises OSError where the file cannot be read."""
+
+
+def _no_rows(path: str, sealed: Sealed, group: int) -> Iterator[tuple[int, int, int, bytes]]:
+    raise TraceError(
+        f"{path} is sealed as Parquet", hint="read the recording with `hkvtool.store.open_trace`"
+    )
+
+
 def read_recording(
-    folder: str | os.PathLike[str], count: RecordingCount | None = None
+    folder: str | os.PathLike[str],
+    count: RecordingCount | None = None,
+    rows_of: RowsOf = _no_rows,
 ) -> Iterator[Event]:
     """The events of a recording in an order that they can have happened in, `pos` from 1.
 
     A thread's events keep their order, those of several are merged by time. `count` is told what
-    was found, and is complete when the events have ended. Raises TraceError where the folder is
-    no recording or no ring of it can be read; single rings that cannot be are counted.
+    was found, and is complete when the events have ended. What is sealed is read with `rows_of`
+    (`hkvtool.store.segments`). Raises TraceError where the folder is no recording or no ring of it
+    can be read; single rings that cannot be are counted.
     """
     found = count if count is not None else RecordingCount(stage_of(folder))
-    writers = _writers(os.fspath(folder), found)
+    writers = writers_of(os.fspath(folder), found)
     if not writers and found.unreadable:
         name, why = next(iter(found.unreadable.items()))
         raise TraceError(f"{os.path.join(folder, name)} cannot be read: {why}")
-    merged = heapq.merge(*(_read(paths, found) for paths in writers), key=_time)
+    merged = heapq.merge(*(writer.read(found, rows_of) for writer in writers), key=_time)
     lanes: dict[str, int] = {}
     for pos, (ts, flags, data) in enumerate(merged, 1):
         if flags & STAMPED:
@@ -142,27 +157,6 @@ def _time(item: tuple[int, int, dict[str, Any]]) -> int:
     return item[0]
 
 
-def _writers(folder: str, count: RecordingCount) -> list[list[str]]:
-    """The rings of each thread in the order they were written; threads in order of their start."""
-    writers: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
-    for path in ring_files(folder):
-        name = os.path.basename(path)
-        try:
-            with open(path, "rb") as file:
-                page = file.read(HEADER_BYTES)
-            header = RingHeader.unpack(page)
-            count.total_bytes += held_bytes(header, page)
-        except RingError as e:
-            count.unreadable[name] = str(e)
-        except OSError as e:
-            count.unreadable[name] = e.strerror or str(e)
-        else:
-            part = (header.part, header.monotonic, path)
-            writers.setdefault((header.pid, header.thread), []).append(part)
-    ordered = sorted((sorted(parts) for parts in writers.values()), key=lambda parts: parts[0][1])
-    return [[path for _, _, path in parts] for parts in ordered]
-
-
 def ring_files(folder: str) -> list[str]:
     """The ring files of a recording, wherever they are, in order of their names."""
     found = []
@@ -177,22 +171,110 @@ def ring_files(folder: str) -> list[str]:
     return found
 
 
-def _read(paths: list[str], count: RecordingCount) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Time, flags and event of each record of one thread; its rings are opened one by one."""
-    for path in paths:
+@dataclass
+class Part:
+    """One ring of a writer: what segments hold of it, and the ring itself if it is still there."""
+
+    started: int
+    segments: list[tuple[str, Sealed, int]] = field(default_factory=list)
+    path: str | None = None
+    opened: RingReader | None = None
+
+    def read(self, count: RecordingCount, rows_of: RowsOf) -> Iterator[Told]:
+        """Time, flags and event of each record."""
+        after = 0
+        for path, sealed, group in self.segments:
+            own = RingCount(sealed.stored, sealed.dropped, sealed.vanished, sealed.torn)
+            try:
+                for kind, _, ts, payload in rows_of(path, sealed, group):
+                    yield ts, sealed.flags, opened(kind, payload, own)
+            except OSError as e:
+                count.unreadable[os.path.basename(path)] = e.strerror or str(e)
+                own = RingCount(dropped=sealed.next_seq - sealed.first_seq)
+            count.rings.add(own)
+            if sealed.error:
+                count.failed[sealed.ring] = sealed.error
+            after = sealed.next_seq
+        if self.path is not None:
+            yield from self._rest(self.path, count, after)
+
+    def _rest(self, path: str, count: RecordingCount, after: int) -> Iterator[Told]:
         try:
-            ring = RingReader.open(path)
+            ring = self.opened or RingReader.open(path)
+        except FileNotFoundError:
+            # A sealer has taken it away; what it held is in the segments.
+            return
         except (RingError, OSError) as e:
             count.unreadable[os.path.basename(path)] = str(e)
-            continue
+            return
+        self.opened = None
         if ring.error:
             count.failed[os.path.basename(path)] = ring.error
         before = 0
-        for ts, data in ring.events():
+        for ts, data in ring.events(after=after):
             count.read_bytes += ring.at - before
             before = ring.at
             yield ts, ring.header.flags, data
         count.rings.add(ring.count)
+
+
+Told = tuple[int, int, dict[str, Any]]
+
+
+@dataclass
+class Writer:
+    """One thread of one process of one machine: its rings in the order they were written."""
+
+    host: int
+    pid: int
+    thread: int
+    parts: dict[int, Part] = field(default_factory=dict)
+
+    def part(self, started: int) -> Part:
+        """The ring that was begun then."""
+        return self.parts.setdefault(started, Part(started))
+
+    @property
+    def started(self) -> int:
+        return min(self.parts)
+
+    def read(self, count: RecordingCount, rows_of: RowsOf) -> Iterator[Told]:
+        """Time, flags and event of each record; the rings are opened one by one."""
+        for started in sorted(self.parts):
+            yield from self.parts.pop(started).read(count, rows_of)
+
+
+def writers_of(folder: str, count: RecordingCount) -> list[Writer]:
+    """Who wrote to a recording, in order of their start."""
+    writers: dict[tuple[int, int, int], Writer] = {}
+
+    def writer(host: int, pid: int, thread: int) -> Writer:
+        return writers.setdefault((host, pid, thread), Writer(host, pid, thread))
+
+    # The rings come first: what a sealer takes out of them meanwhile, the manifest has by then.
+    for path in ring_files(folder):
+        name = os.path.basename(path)
+        try:
+            with open(path, "rb") as file:
+                page = file.read(HEADER_BYTES)
+            header = RingHeader.unpack(page)
+            part = writer(header.host, header.pid, header.thread).part(header.monotonic)
+            part.path = path
+            if header.policy == Policy.DROP:
+                part.opened = RingReader.open(path)
+            count.total_bytes += held_bytes(header, page)
+        except FileNotFoundError:
+            continue
+        except RingError as e:
+            count.unreadable[name] = str(e)
+        except OSError as e:
+            count.unreadable[name] = e.strerror or str(e)
+    for segment in read_manifest(folder):
+        path = os.path.join(folder, segment.file)
+        for group, sealed in enumerate(segment.rings):
+            part = writer(sealed.host, sealed.pid, sealed.thread).part(sealed.started)
+            part.segments.append((path, sealed, group))
+    return sorted(writers.values(), key=lambda writer: writer.started)
 
 
 def _no_recording(path: str) -> TraceError:
@@ -209,8 +291,16 @@ def _unreadable(path: str, error: OSError) -> TraceError:
     return TraceError(f"cannot read {path}: {error.strerror or error}")
 
 
+def snapshots_of(folder: str | os.PathLike[str]) -> list[str]:
+    """The snapshots that were taken of a recording, each a recording of its own."""
+    names = [name for name in os.listdir(folder) if name.startswith(SNAPSHOT_PREFIX)]
+    return [os.path.join(folder, name) for name in sorted(names)]
+
+
 def remove_recording(folder: str | os.PathLike[str]) -> None:
     """Delete the files that a recorder made, and the folder if nothing else is in it."""
+    for place in snapshots_of(folder):
+        remove_recording(place)
     elsewhere = os.path.join(folder, RINGS_LINK)
     if os.path.islink(elsewhere):
         place = os.path.realpath(elsewhere)

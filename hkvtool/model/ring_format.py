@@ -116,6 +116,8 @@ class RingHeader:
     wall: int
     flags: int = STAMPED
     name: str = ""
+    host: int = 0
+    """Tells machines apart, whose clocks differ; 0 where nobody said."""
 
     def pack(self) -> bytes:
         """The header's page."""
@@ -124,7 +126,7 @@ class RingHeader:
         _FIXED.pack_into(
             page, 0, MAGIC, RING_VERSION, CODEC_VERSION, HEADER_BYTES, self.policy, self.flags,
             self.thread, self.part, len(name), sys.byteorder == "little",
-            self.capacity, self.pid, self.first_seq, self.monotonic, self.wall, 0, 0,
+            self.capacity, self.pid, self.first_seq, self.monotonic, self.wall, self.host, 0,
         )  # fmt: skip
         page[_NAME_AT : _NAME_AT + len(name)] = name
         struct.pack_into("=I", page, _CHECK_AT, crc32(page[:_CHECK_AT]))
@@ -138,7 +140,7 @@ class RingHeader:
             raise RingError("it is no ring file, or was never begun")
         (
             _, version, form, size, policy, flags, thread, part, length, _,
-            capacity, pid, first_seq, monotonic, wall, _, _,
+            capacity, pid, first_seq, monotonic, wall, host, _,
         ) = _FIXED.unpack_from(page)  # fmt: skip
         if not 0 < version <= RING_VERSION:
             raise RingError(
@@ -156,5 +158,5 @@ class RingHeader:
         if size != HEADER_BYTES or not capacity or capacity % 8:
             raise RingError("its header is damaged")
         return RingHeader(
-            capacity, how, pid, thread, part, first_seq, monotonic, wall, flags, name
+            capacity, how, pid, thread, part, first_seq, monotonic, wall, flags, name, host
         )  # fmt: skip

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zlib import adler32, crc32
 
-from hkvtool.model.codec import CodecError, decode
-from hkvtool.model.codec_packed import unpack
+from hkvtool.model.codec import CodecError, decode, encode
+from hkvtool.model.codec_packed import head_of, unpack
 from hkvtool.model.ring_format import (
     ERROR_AT,
     ERROR_BYTES,
@@ -42,8 +42,6 @@ class Record(NamedTuple):
     ts: int
     payload: bytes
     end: int
-    data: dict[str, Any] | None = None
-    """The event of a packed record, whose head is read with it."""
 
 
 @dataclass
@@ -90,8 +88,9 @@ class RingReader:
     """Bytes of `data` that have been read."""
 
     @staticmethod
-    def open(path: str | os.PathLike[str]) -> RingReader:
-        """Take a copy of what a ring holds now. Raises RingError, OSError."""
+    def open(path: str | os.PathLike[str], since: tuple[int, int] | None = None) -> RingReader:
+        """Take a copy of what a ring holds now, or of it what comes `since` a position and the
+        sequence number there. Raises RingError, OSError."""
         with open(path, "rb", buffering=0) as file:
             fd = file.fileno()
             page = _read(fd, 0, HEADER_BYTES)
@@ -99,7 +98,7 @@ class RingReader:
             capacity = header.capacity
             for _ in range(_TRIES):
                 head = _word(page, Word.HEAD)
-                held = held_bytes(header, page)
+                held = held_bytes(header, page, since)
                 data = _stretch(fd, capacity, head - held, head)
                 before, page = page, _read(fd, 0, HEADER_BYTES)
                 if _word(page, Word.TAIL) == _word(before, Word.TAIL):
@@ -108,7 +107,8 @@ class RingReader:
             wrapped = header.policy == Policy.OVERWRITE and _word(page, Word.HEAD) > capacity
             return RingReader(
                 os.fspath(path), header, _state(before), _error(before), head, held, wrapped,
-                _word(before, Word.TAIL_SEQ), _word(before, Word.DROPPED_UNTIL), data,
+                since[1] if since else _word(before, Word.TAIL_SEQ),
+                _word(before, Word.DROPPED_UNTIL), data,
             )  # fmt: skip
 
     def records(self) -> Iterator[Record]:
@@ -135,17 +135,17 @@ class RingReader:
                 last = record.seq
                 yield record
 
-    def events(self, *, last: bool = True) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Time and event of each record; where events are lost, a `dropped` event says so.
+    def told(self, *, last: bool = True, after: int = 0) -> Iterator[Record]:
+        """The records of events, and where events are lost a `GAP` that says so.
 
         Unless it is the `last` time, the writer is left to tell itself of those it lost since.
+        What comes before the number `after` has been told from another file.
         """
         count, marked, ts = self.count, 0, self.header.monotonic
-        expected = None if self.wrapped else self.tail_seq
+        expected = None if self.wrapped else max(self.tail_seq, after)
         for record in self.records():
             try:
-                data = decode(record.payload) if record.data is None else record.data
-                said = _count(data) if record.kind == Kind.GAP else 0
+                said = _count(record) if record.kind == Kind.GAP else 0
             except CodecError:
                 # It is missed by the next event, as any other that is torn.
                 count.torn += 1
@@ -156,49 +156,116 @@ class RingReader:
                 expected = record.seq - said
             if record.kind == Kind.GAP:
                 # Of these, a reader before may have told already.
-                said = min(said, max(0, record.seq - expected - marked))
+                found, said = said, min(said, max(0, record.seq - expected - marked))
                 if not said:
                     continue
-                data["count"] = said
                 marked += said
                 count.dropped += said
+                if said != found:
+                    record = _gap({**decode(record.payload), "count": said}, record.seq, ts)
             else:
                 lost = record.seq - expected - marked
+                if lost < 0 and record.seq < after:
+                    continue
                 if lost > 0:
                     count.dropped += lost
-                    yield ts, _lost(lost, "damaged")
+                    yield _gap(_lost(lost, "damaged"), record.seq, ts)
                 expected, marked = record.seq + 1, 0
                 count.stored += 1
-            yield ts, data
+            yield record
         if expected is None:
             expected = max(self.tail_seq, self.dropped_until)
             count.vanished = expected - self.header.first_seq
         lost = max(self.dropped_until - expected - marked, 0) if last else 0
         if lost:
             count.dropped += lost
-            yield ts, _lost(lost, self.error or "ring full")
+            yield _gap(_lost(lost, self.error or "ring full"), self.dropped_until, ts)
         self.next_seq = expected + marked + lost
+
+    def events(self, *, last: bool = True, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Time and event of each of those; what cannot be decoded is a `dropped` event."""
+        for record in self.told(last=last, after=after):
+            yield record.ts, opened(record.kind, record.payload, self.count)
+
+
+def opened(kind: int, payload: bytes, count: RingCount) -> dict[str, Any]:
+    """The event of a record whose checksum was right; a `dropped` event if it is none after all."""
+    try:
+        return unpack(payload).data if kind == Kind.PACKED else decode(payload)
+    except CodecError:
+        count.stored -= 1
+        count.dropped += 1
+        count.torn += 1
+        return _lost(1, "damaged")
 
 
 class RingDrain:
-    """Takes events out of a ring, so that their room can be used again. One drain a ring."""
+    """Takes events out of a ring, so that their room can be used again. One drain a ring.
+
+    They are read as they come (`read`) and given up once they are safe elsewhere (`release`).
+    Raises RingError, OSError where the file cannot be read.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self.count = RingCount()
         with open(path, "r+b") as file:
+            self.header = RingHeader.unpack(file.read(HEADER_BYTES))
             self._map = mmap.mmap(file.fileno(), HEADER_BYTES)
         self._words = memoryview(self._map).cast("Q")
+        self._at = self._words[Word.TAIL], self._words[Word.TAIL_SEQ]
+        self.error = ""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Up to where it was read: the position, and the number of the next event."""
+        return self._at
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that are there to be read."""
+        return int(self._words[Word.HEAD]) - self._at[0]
+
+    @property
+    def filled(self) -> float:
+        """How full the ring is, from 0 to 1."""
+        return float(self._words[Word.HEAD] - self._words[Word.TAIL]) / self.header.capacity
+
+    @property
+    def ended(self) -> bool:
+        """Whether its writer has said that no event comes any more."""
+        return bool(self._words[Word.STATE] == RingState.CLOSED)
+
+    @property
+    def dropped(self) -> int:
+        """Events that its writer has dropped so far."""
+        return int(self._words[Word.DROPPED])
+
+    def skip(self, position: int, seq: int) -> None:
+        """What comes before that is safe already: a drain that died did not get to release it."""
+        if seq > self._at[1]:
+            self._at = position, seq
+            self.release()
+
+    def read(self, *, last: bool = False) -> list[Record]:
+        """The records that have come since; `last` if the writer has ended."""
+        reader = RingReader.open(self.path, self._at)
+        found = list(reader.told(last=last))
+        self.count.add(reader.count)
+        self.error = reader.error
+        self._at = reader.head, reader.next_seq
+        return found
+
+    def release(self) -> None:
+        """Let the writer have the room of all that was read."""
+        self._words[Word.TAIL_SEQ] = self._at[1]
+        self._words[Word.TAIL] = self._at[0]
 
     def take(self, *, last: bool = False) -> list[tuple[int, dict[str, Any]]]:
-        """Time and event of everything that is there now; `last` if the writer has ended.
-        Raises RingError, OSError."""
-        reader = RingReader.open(self.path)
-        taken = list(reader.events(last=last))
-        self.count.add(reader.count)
-        self._words[Word.TAIL_SEQ] = reader.next_seq
-        self._words[Word.TAIL] = reader.head
-        return taken
+        """Time and event of everything that is there now, given up at once."""
+        found = self.read(last=last)
+        self.release()
+        return [(r.ts, opened(r.kind, r.payload, self.count)) for r in found]
 
     def close(self) -> None:
         """Give the mapping back."""
@@ -206,12 +273,16 @@ class RingDrain:
         self._map.close()
 
 
+def _gap(data: dict[str, Any], seq: int, ts: int) -> Record:
+    return Record(Kind.GAP, seq, ts, encode(data), 0)
+
+
 def _lost(count: int, reason: str) -> dict[str, Any]:
     return {"ev": "dropped", "count": count, "reason": reason}
 
 
-def _count(data: dict[str, Any]) -> int:
-    count = data.get("count")
+def _count(record: Record) -> int:
+    count = decode(record.payload).get("count")
     if type(count) is not int or count < 0:
         raise CodecError("a gap without its count")
     return count
@@ -269,10 +340,10 @@ def _packed(data: bytes, at: int, position: int, check: int, length: int) -> Rec
     if len(payload) != length or adler32(payload, position & 0xFFFFFFFF) != check:
         return None
     try:
-        found = unpack(payload)
+        _, seq, ts = head_of(payload)
     except CodecError:
         return None
-    return Record(Kind.PACKED, found.seq, found.ts, payload, body + length + 7 & -8, found.data)
+    return Record(Kind.PACKED, seq, ts, payload, body + length + 7 & -8)
 
 
 def _cost(data: bytes, at: int) -> int:
@@ -282,12 +353,13 @@ def _cost(data: bytes, at: int) -> int:
     return 8 + min(len(data) - at, int.from_bytes(data[at + 4 : at + 7], "little"))
 
 
-def held_bytes(header: RingHeader, page: bytes) -> int:
-    """How much a ring holds, by its first page."""
+def held_bytes(header: RingHeader, page: bytes, since: tuple[int, int] | None = None) -> int:
+    """How much a ring holds, by its first page; or how much of it comes `since` a position."""
     head = _word(page, Word.HEAD)
     begin = max(0, head - header.capacity)
     if header.policy != Policy.OVERWRITE:
-        begin = min(head, max(begin, _word(page, Word.TAIL)))
+        tail = _word(page, Word.TAIL) if since is None else since[0]
+        begin = min(head, max(begin, tail))
     return head - begin
 
 

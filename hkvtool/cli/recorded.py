@@ -1,0 +1,114 @@
+"""What `record`, `attach` and `snapshot` have in common: before a recording and after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hkvtool.cli.amounts import shown_bytes
+from hkvtool.cli.status_line import EXPECTED_BYTES, EXPECTED_EVENTS, expected_a_day
+from hkvtool.cli.traces import counted, progress
+from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.folder import Folder
+    from hkvtool.recorder.sealing import Bounds
+    from hkvtool.recorder.settings import Settings
+
+_SUFFIX, _SEALED = ".duckdb", ".hkv"
+
+
+def folder_of(output: Path, *, force: bool) -> Path:
+    """The folder that is recorded to on the way to `output`. Raises HkvError where the trace could
+    not be written in the end: that must not turn out after a day."""
+    if output.suffix == _SEALED:
+        return output
+    if output.suffix != _SUFFIX:
+        raise HkvError(f"{output}: no trace is called so", hint="name it .duckdb or .hkv")
+    from hkvtool.store.destination import Destination
+
+    Destination(output, force=force)
+    return output.with_suffix(_SEALED)
+
+
+def settings_of(
+    policy: str,
+    ring_bytes: int | None,
+    max_bytes: int | None,
+    rings: Path | None,
+    keep_tokens: bool,
+    hash_key: Path | None,
+    trigger: str | None,
+) -> Settings:
+    """The settings that options say. Raises HkvError."""
+    from hkvtool.model.ring_format import Policy
+    from hkvtool.recorder.settings import Settings, SettingsError, policy_of, read_key
+
+    try:
+        named = policy_of(policy)
+        if named == Policy.GROW:
+            raise SettingsError("--policy grow waits for the disk: an engine must not")
+        key = {} if hash_key is None else {"key": read_key(os.fspath(hash_key))}
+        codes = tuple(code.strip().upper() for code in (trigger or "").split(",") if code.strip())
+        return Settings(
+            named, ring_bytes or 0, max_bytes or 0, keep_tokens=keep_tokens, triggers=codes,
+            rings=os.path.abspath(rings) if rings else "", **key,
+        )  # fmt: skip
+    except SettingsError as e:
+        raise HkvError(str(e), hint="see `hkvtool record --help`") from e
+
+
+def tell_begin(folder: Folder, bounds: Bounds) -> None:
+    """Say where it goes, how much that may become, and how much there is room for."""
+    free = shutil.disk_usage(folder.path).free
+    limit = "" if bounds.max_bytes is None else f", at most {shown_bytes(bounds.max_bytes)}"
+    print(
+        f"hkvtool: recording to {shown(folder.path)}; a busy engine ({EXPECTED_EVENTS:,} events/s "
+        f"of {EXPECTED_BYTES} bytes) takes {shown_bytes(expected_a_day())} a day{limit}; "
+        f"{shown_bytes(free)} are free",
+        file=sys.stderr,
+    )
+
+
+def ending(folder: str, output: Path, *, force: bool) -> int:
+    """Make the trace of a recording that has ended, and take the recording away once all that was
+    in it is in the trace."""
+    from hkvtool.model.recording import remove_recording, snapshots_of
+
+    if output.suffix == _SEALED:
+        return Exit.OK
+    from hkvtool.store.ingesting import ingest
+
+    sources = [(folder, output)]
+    for number, place in enumerate(snapshots_of(folder), 1):
+        sources.append((place, output.with_name(f"{output.stem}-{number}{_SUFFIX}")))
+    whole = True
+    for place, target in sources:
+        try:
+            with progress(f"reading {os.path.basename(place)}", 100) as told:
+                summary, count = ingest(
+                    place, target, force=force,
+                    progress=told and (lambda read, all_: told(100 * read // max(1, all_))),
+                )  # fmt: skip
+        except HkvError as e:
+            whole = False
+            empty = "there is no event" in e.what
+            what = "nothing was recorded" if empty and place == folder else e.what
+            print(f"hkvtool: {shown(what)}", file=sys.stderr)
+            if empty:
+                print("  hint: `hkvtool doctor` says what would be recorded, run it with the "
+                      "program's own Python", file=sys.stderr)  # fmt: skip
+            continue
+        for problem in count.problems():
+            print(f"hkvtool: {shown(problem)}", file=sys.stderr)
+        whole &= not count.unreadable
+        print(f"hkvtool: {shown(target)}: {counted(summary.events, 'event')}", file=sys.stderr)
+    if whole:
+        remove_recording(folder)
+        return Exit.OK
+    print(f"hkvtool: {shown(folder)} is kept", file=sys.stderr)
+    return Exit.UNREADABLE

@@ -1,0 +1,24 @@
+"""The sealed segments of a recording: Parquet, one row an event, one row group a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hkvtool.model.manifest import COLUMNS, Sealed
+
+
+def segment_rows(path: str, sealed: Sealed, group: int) -> Iterator[tuple[int, int, int, bytes]]:
+    """Kind, sequence number, time and payload of each row that a ring has in a segment. Raises
+    OSError where the file cannot be read, or is not what the manifest says."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(group, columns=list(COLUMNS))
+            if table.num_rows != sealed.rows:
+                raise OSError(f"{table.num_rows} rows where {sealed.rows} were sealed")
+            columns = [table.column(name).to_pylist() for name in COLUMNS]
+    except (pa.ArrowException, IndexError, KeyError) as e:
+        raise OSError(f"it is damaged: {e}") from e
+    yield from zip(*columns, strict=True)

@@ -1,0 +1,177 @@
+"""Starting a program that records, with a sealer beside it, and seeing both to their end.
+
+The program keeps its terminal, its environment and its signals; all it gets is HKV_RECORD.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from types import FrameType
+
+from hkvtool.model.errors import HkvError
+from hkvtool.recorder.folder import Folder
+from hkvtool.recorder.sealing import Bounds, Status, switch_off
+from hkvtool.recorder.session import RECORD
+
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+
+_LOOK = 0.1
+"""Seconds between two looks at the program and at what the sealer tells."""
+
+_SEALED_WITHIN = 600.0
+"""Seconds that a sealer may take for what is left in the rings."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended: its exit code, as a shell has it, and what was recorded. `sealer` says
+    what became of the sealer where that was not well; the events are in the rings then."""
+
+    code: int
+    status: Status | None
+    sealer: str = ""
+
+
+class SealerProcess:
+    """The sealer of a folder as a process of its own."""
+
+    def __init__(self, folder: str, bounds: Bounds, keeps: Sequence[int] = ()) -> None:
+        self.status: Status | None = None
+        args = [str(bounds.max_bytes or ""), str(bounds.keep or "")]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hkvtool.recorder.sealing", folder, *args],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=keeps,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._rest = b""
+
+    def look(self) -> Status | None:
+        """What it told last."""
+        assert self._process.stdout is not None
+        with suppress(BlockingIOError):
+            while part := os.read(self._process.stdout.fileno(), 1 << 16):
+                self._rest += part
+        *lines, self._rest = self._rest.split(b"\n")
+        with suppress(ValueError, TypeError):
+            if lines:
+                self.status = Status.of_line(lines[-1].decode())
+        return self.status
+
+    def end(self) -> str:
+        """Have it seal what is left; says what went wrong, if anything did."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(OSError):
+            process.stdin.close()
+        until = monotonic() + _SEALED_WITHIN
+        while process.poll() is None and monotonic() < until:
+            select.select([process.stdout], [], [], _LOOK)
+            self.look()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK)
+        self.look()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            return "the sealer did not come to an end"
+        process.stdout.close()
+        if process.returncode:
+            return f"the sealer ended with {_shell_code(process.returncode)}"
+        return ""
+
+
+def launch(
+    command: Sequence[str],
+    folder: Folder,
+    *,
+    bounds: Bounds,
+    duration: float | None,
+    told: Callable[[Status | None], None],
+    asked: Callable[[], None],
+) -> Ended:
+    """Run a program that records to `folder` until it ends, or is not recorded any more.
+
+    `told` gets the status every so often; `asked` is called after a SIGUSR1. After `duration`
+    seconds the recording is switched off, and the program goes on. Raises HkvError where it
+    cannot be started.
+    """
+    sealer = SealerProcess(folder.path, bounds, folder.descriptors)
+    signals = _Signals()
+    with signals.caught():
+        try:
+            program = subprocess.Popen(command, env={**os.environ, RECORD: folder.path})
+        except OSError as e:
+            sealer.end()
+            raise HkvError(
+                f"cannot start {command[0]}: {e.strerror or e}",
+                hint="after `--` comes the program, as you would start it without hkvtool",
+            ) from e
+        signals.program = program
+        until = None if duration is None else monotonic() + duration
+        while program.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(_LOOK)
+            told(sealer.look())
+            if signals.asked:
+                signals.asked = False
+                asked()
+            if until is not None and monotonic() > until:
+                until = None
+                switch_off(folder.path, f"it was to last {duration:g} s")
+        trouble = sealer.end()
+    return Ended(_shell_code(program.returncode), sealer.status, trouble)
+
+
+class _Signals:
+    """What is sent to the launcher is meant for the program."""
+
+    def __init__(self) -> None:
+        self.program: subprocess.Popen[bytes] | None = None
+        self.asked = False
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._forward) for number in _FORWARDED}
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._ask)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and _from_terminal():
+            # The program has had it too.
+            return
+        if self.program is not None and self.program.poll() is None:
+            self.program.send_signal(number)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
+def _from_terminal() -> bool:
+    """Whether a Ctrl-C would reach us, and with us the program."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _shell_code(code: int) -> int:
+    return 128 - code if code < 0 else code
