@@ -113,19 +113,19 @@ def fingerprint(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
     return ((packed + 1) * ((along * 2 + 1) * ODD)).sum(dim=1)
 
 
-def poison(buffer: torch.Tensor, rows: Rows) -> None:
-    """Mark rows as freed: they still say whose they were. Done twice it is done once.
-
-    What is no stamp is left as it is.
+def poison(buffer: torch.Tensor, rows: Rows, *, lifted: bool = False) -> None:
+    """Mark rows as freed: they still say whose they were. Done twice it is done once; `lifted`
+    takes the mark back. What is no stamp is left as it is.
     """
     if rows.row_bytes < BYTES or not len(rows):
         return
     packed = gather(buffer, rows)
     found = heads(packed)
-    live = found[:, 3] == check_word(found)
-    found[:, 3] = torch.where(live, found[:, 3] ^ FREED, found[:, 3])
+    mark = FREED if lifted else 0
+    due = found[:, 3] == check_word(found) ^ mark
+    found[:, 3] = torch.where(due, found[:, 3] ^ FREED, found[:, 3])
     whole = tiled(found, rows.row_bytes)
-    scatter(buffer, rows, torch.where(live[:, None], whole, packed))
+    scatter(buffer, rows, torch.where(due[:, None], whole, packed))
 
 
 def zero(buffer: torch.Tensor, rows: Rows) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
-from hkvtool.kernels.rows import Page
 from hkvtool.kernels.stamps import pack
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
-from hkvtool.replay.geometry import Geometry, Share
+from hkvtool.replay.geometry import BUFFER_ENTRIES, Geometry, Share
 from hkvtool.replay.graphs import Graphs
 from hkvtool.replay.memory import Area, Touched
 from hkvtool.replay.ops import (
@@ -101,12 +100,14 @@ class Compiler:
         self._seeded: dict[tuple[str, str, int, int], tuple[int, int]] = {}
         self._holds: dict[tuple[str, int, str], tuple[str, int, int]] = {}
         self._names: dict[int, str] = {}
+        self._begins: dict[str, Event] = {}
         self._ends: dict[str, Event] = {}
         self._in_flight: set[int] = set()
         self._moving: dict[str, set[Block]] = {}
         self._dead: list[tuple[int, int, set[int], set[str]]] = []
         self._stamp: Stamp | None = None
         self._buffers: dict[str, tuple[int, int]] = {}
+        self._numbers: dict[str, int] = {}
 
     # --- the pass --------------------------------------------------------------------------
 
@@ -114,10 +115,14 @@ class Compiler:
         for event in events:
             if event.ev in ("store_end", "load_end"):
                 self._ends.setdefault(str(event.get("handle")), event)
+            elif event.ev in ("store_begin", "load_begin"):
+                self._begins.setdefault(str(event.get("handle")), event)
         for event in events:
             self.take(event.meant)
         head = Step(0, "recording", Stamp("seed", 0, -1, 0, (), None), self.seeds)
-        groups = {g.id + 1: g.name for g in self.fold.declared.groups.values()}
+        groups: dict[int, str] = {}
+        for group in self.fold.declared.groups.values():
+            groups.setdefault(self._number(group), group.name)
         return Program(
             [head, *self.steps], list(self._touched.values()), self.order, groups, self._names,
             self.geometry.thin, self.events,
@@ -139,6 +144,7 @@ class Compiler:
         self.requests.follow(event)
         if event.ev in ("pool", "group"):
             self.geometry.forget()
+            self._numbers.clear()
         if make is not None and not early:
             make(self, event)
         for slot in released:
@@ -149,6 +155,21 @@ class Compiler:
         if found:
             assert self._stamp is not None
             self.steps.append(Step(event.pos, lane or event.actor, self._stamp, found))
+
+    def _number(self, group: Group) -> int:
+        """The number of a group in stamps. Groups of two engines that hold the same content, and
+        a lower tier's copy, share the one of the first declared."""
+        found = self._numbers.get(group.name)
+        if found is None:
+            pool, declared = group.pool, self.fold.declared
+            twin = group
+            for other in declared.pools.values():
+                apart = other.engine != pool.engine or (pool.tier and not other.tier)
+                if other.id < pool.id and apart:
+                    twin = declared.mirror(group, other) or group
+                    break
+            found = self._numbers[group.name] = twin.id + 1
+        return found
 
     # --- requests --------------------------------------------------------------------------
 
@@ -255,7 +276,7 @@ class Compiler:
         ]  # fmt: skip
 
     def _due(self, req: str, group: Group, found: Entries) -> torch.Tensor:
-        return pack(self._sequences(req, found.tokens), group.id + 1, found.tokens, 0, 0)
+        return pack(self._sequences(req, found.tokens), self._number(group), found.tokens, 0, 0)
 
     # --- writes ----------------------------------------------------------------------------
 
@@ -324,13 +345,15 @@ class Compiler:
             current = slot is not None and c is not None and filled(self.fold, slot, c)
             versions.append(int(self.fold.st.ver[c]) + 1 if current else 1)
         if "version" in event:
-            versions = [event["kv_version"] if event.ev == "index" else event["version"]] * len(gens)
+            versions = [event["kv_version"] if event.ev == "index" else event["version"]] * len(
+                gens
+            )
         if len(gens) != len(access.places):
             gens, versions = [0] * len(access.places), [0] * len(access.places)
         gen = torch.tensor(gens, dtype=torch.int64)[found.places]
         version = torch.tensor(versions, dtype=torch.int64)[found.places] & (1 << 31) - 1
         seq = self._sequences(str(event.req), found.tokens)
-        return pack(seq, group.id + 1, found.tokens, gen & (1 << 31) - 1, version)
+        return pack(seq, self._number(group), found.tokens, gen & (1 << 31) - 1, version)
 
     def _pad_write(self, event: Event, access: Access, group: Group, pool: Pool) -> None:
         """Padding rows land wherever their table says, the null block or a live one."""
@@ -342,7 +365,7 @@ class Compiler:
             return
         number = sequence(_PADDING)
         self._names[number] = _PADDING
-        stamps = pack(number, group.id + 1, found.tokens, 0, 0)
+        stamps = pack(number, self._number(group), found.tokens, 0, 0)
         for place in places:
             self._written.add((pool.name, group.name, place))
         space = self.graphs.space(pool.name, event)
@@ -451,7 +474,7 @@ class Compiler:
         if bool(fresh.any()):
             zeros = torch.zeros(int(fresh.sum()), dtype=torch.int64)
             only = Entries(zeros, rows[fresh], tokens[fresh])
-            stamps = pack(seq[fresh], group.id + 1, tokens[fresh], 0, 0)
+            stamps = pack(seq[fresh], self._number(group), tokens[fresh], 0, 0)
             self.seeds.append(Write(self._area(group, pool, [place], only), stamps))
         return good
 
@@ -468,7 +491,7 @@ class Compiler:
             return
         rest = torch.arange(end % unit, rows, dtype=torch.int64)
         found = Entries(torch.full_like(rest, place), rest, rest)
-        mates = frozenset(g.id + 1 for g in self.fold.declared.mates(group))
+        mates = frozenset(self._number(g) for g in self.fold.declared.mates(group))
         space = self.graphs.space(pool.name, event)
         area = self._area(group, pool, access.places, found, space)
         about = self._about(event, access, group, pool, found, "load of the whole block")
@@ -691,16 +714,9 @@ class Compiler:
             return None
         area = Area(source.name, type(source.rows)(source.rows.starts[found.entries],
                                                    source.rows.lengths))  # fmt: skip
-        written_as = self._writer(owner, group)
-        due = pack(self._sequences(req, found.tokens), written_as, found.tokens, 0, 0)
+        due = self._due(req, group, found)
         about = self._about(event, at, group, side.pool, found, "store" if store else "load")
-        fields = self._fields(due)
-        if owner is not group:
-            fields = torch.tensor([[-1, (1 << 40) - 1, 0, 0]]).expand(len(due), 4)
-        return Read(area, due, fields, about)
-
-    def _writer(self, owner: Group, group: Group) -> int:
-        return owner.id + 1 if owner is not group else group.id + 1
+        return Read(area, due, self._fields(due), about)
 
     def _carry_content(
         self, event: Event, near: Access, far: Access | None, i: int, pieces: list[Piece],
@@ -791,18 +807,17 @@ class Compiler:
     def _lease(self, event: Event) -> None:
         """Behind its lease the far side may give lent bytes to anyone: they are marked freed."""
         pool = self.fold.declared.pools.get(str(event.get("pool")))
-        if event["op"] == "grant" or pool is None:
+        if pool is None:
             return
         places = [b for b in event.get("blocks") or () if self._kept(pool, b)]
-        transfer = self.fold.transfers.get(str(event["handle"]))
-        if not places or transfer is None:
+        transfer = self._begins.get(str(event["handle"]))
+        group = None if transfer is None else self.fold.group(transfer["group"])
+        if not places or group is None:
             return
-        self._emit(event, [Poison((self._whole(transfer.group, pool, places, ""),))])
+        area = self._whole(group, pool, places, "")
+        self._emit(event, [Poison((area,), lifted=event["op"] == "grant")])
 
     def _buffer(self, event: Event) -> None:
-        self.steps_of_buffer(event)
-
-    def steps_of_buffer(self, event: Event) -> None:
         """A metadata buffer is rows of stamps: which version each entry is of."""
         name = str(event["name"])
         last, valid = self._buffers.get(name, (0, 0))
@@ -811,7 +826,7 @@ class Compiler:
         count = event.get("valid" if writes else "extent")
         if count is None:
             count = 8 if writes else (valid or 8)
-        count = min(int(count), 1 << 16)
+        count = min(int(count), BUFFER_ENTRIES)
         if writes:
             self._buffers[name] = (version, count)
         elif not last:
@@ -852,11 +867,6 @@ def _failed(end: Event | None, blocks: Sequence[int]) -> frozenset[int]:
     if end is None or end.get("ok", True):
         return frozenset(() if end is None else end.get("failed") or ())
     return frozenset(end.get("failed") or blocks)
-
-
-def shared_page(page: Page) -> int:
-    """Bytes of a page's rows."""
-    return page.rows * page.row_bytes
 
 
 _MAKE: dict[str, Any] = {

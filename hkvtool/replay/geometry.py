@@ -16,6 +16,9 @@ from hkvtool.kernels.rows import Page, page_of, plain_page
 from hkvtool.kernels.stamps import BYTES
 from hkvtool.state.declarations import Declarations, Group, Pool
 
+BUFFER_ENTRIES = 256
+"""Entries of a metadata buffer that are kept."""
+
 ROW = 64
 """Bytes of a row whose layout is not recorded."""
 
@@ -53,7 +56,7 @@ class Geometry:
         key = ("", name, "buffer")
         found = self._shares.get(key)
         if found is None:
-            found = self._shares[key] = Share(f"buffer {name}", plain_page(1 << 16, BYTES))
+            found = self._shares[key] = Share(f"buffer {name}", plain_page(BUFFER_ENTRIES, BYTES))
         return found
 
     def rows(self, group: Group) -> int:

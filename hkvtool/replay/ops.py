@@ -174,13 +174,14 @@ class Zero:
 
 @dataclass(frozen=True)
 class Poison:
-    """Freed rows are marked as such."""
+    """Freed rows are marked as such; `lifted` takes the mark back."""
 
     areas: tuple[Area, ...]
+    lifted: bool = False
 
     def run(self, memory: Memory, account: Account) -> None:
         for area in self.areas:
-            kernels.poison(*memory.at(area))
+            kernels.poison(*memory.at(area), lifted=self.lifted)
 
 
 @dataclass(frozen=True)

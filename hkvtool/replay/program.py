@@ -61,7 +61,8 @@ class Program:
         out: list[Step] = []
         done = False
         for step in self.steps:
-            if not done and (step in early or any(before(a.stamp, step.stamp) for a in early)):
+            after = step.pos and any(before(a.stamp, step.stamp) for a in early)
+            if not done and (step in early or after):
                 waiting.append(step)
                 continue
             out.append(step)

@@ -29,9 +29,7 @@ def pos(window: Window, random: Random) -> list[int]:
 
     Ops that race with nothing run first: they commute with all others.
     """
-    racing = 0
-    for a, b in window.races:
-        racing |= 1 << a | 1 << b
+    racing = window.racing
     priority = [random.random() for _ in window.ops]
     order: list[int] = []
     done = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
@@ -82,7 +83,7 @@ class Window:
     conflicts: list[int]
     """By op: bits of the ops that touch a byte it touches, one of the two writing it."""
 
-    @property
+    @cached_property
     def races(self) -> list[tuple[int, int]]:
         """Conflicting ops that no order holds apart, in recorded order."""
         return [
@@ -91,15 +92,20 @@ class Window:
             if self.conflicts[b.index] >> a.index & 1 and not b.before >> a.index & 1
         ]  # fmt: skip
 
+    @cached_property
+    def racing(self) -> int:
+        """Bits of the ops that race with any other."""
+        return sum({1 << index for pair in self.races for index in pair})
+
 
 def window(
-    events: Iterable[Event], places: frozenset[tuple[str, int]], *, since: int = 0,
-    until: int | None = None,
-) -> Window:  # fmt: skip
-    """The window over blocks, given as (pool, block id), between two positions.
+    events: Iterable[Event], places: frozenset[tuple[str, int]], around: Sequence[int] = ()
+) -> Window:
+    """The window over blocks, given as (pool, index of their bytes).
 
-    The whole trace is gone through, since an order may come from far back. Raises HkvError where
-    nothing touches the blocks, or too much does.
+    The whole trace is gone through, since an order may come from far back. Where more happens to
+    the blocks than a search takes, what is nearest to the positions `around` is kept. Raises
+    HkvError where nothing touches the blocks, or too much does and there is no `around`.
     """
     fold, order = Fold(), Order()
     ops: list[Op] = []
@@ -107,9 +113,8 @@ def window(
         if event.problem is not None:
             continue
         stamp = order.feed(event)
-        inside = event.pos >= since and (until is None or event.pos <= until)
-        found = _touches(event, fold, places) if inside else ([], [])
-        books = _books(event, fold, places) if inside and event.ev in _BOOKS else frozenset()
+        found = _touches(event, fold, places)
+        books = _books(event, fold, places) if event.ev in _BOOKS else frozenset()
         fold.apply(event)
         lane = event.actor
         if found[0] or books:
@@ -119,12 +124,25 @@ def window(
     if not ops:
         raise HkvError("nothing in the trace touches these blocks")
     if len(ops) > MOST_OPS:
-        raise HkvError(
-            f"{len(ops):,} things happen to these blocks, and a search takes {MOST_OPS} at most",
-            hint="ask about one finding, or one block",
-        )
+        ops = _nearest(ops, around)
     _arrange(ops, order)
     return Window(ops, _conflicts(ops))
+
+
+def _nearest(ops: list[Op], around: Sequence[int]) -> list[Op]:
+    """So many ops as a search takes, with what happened at some positions in their middle."""
+    near = [op.index for op in ops if op.pos in around]
+    if not near or near[-1] - near[0] >= MOST_OPS:
+        raise HkvError(
+            f"{len(ops):,} things happen to these blocks, and a search takes {MOST_OPS} at most",
+            hint="ask about one finding",
+        )
+    spare = MOST_OPS - (near[-1] - near[0] + 1)
+    start = max(0, min(near[0] - spare // 2, len(ops) - MOST_OPS))
+    kept = ops[start : start + MOST_OPS]
+    for index, op in enumerate(kept):
+        op.index = index
+    return kept
 
 
 def _touches(
@@ -146,8 +164,8 @@ def _of_access(access: Access, places: frozenset[tuple[str, int]]) -> Iterable[T
     for i, place in enumerate(access.places):
         if (pool.name, place) not in places:
             continue
-        slots = access.slots(i)
-        first, end = (0, _WHOLE) if slots is None else slots
+        whole = (0, _WHOLE if group is None else group.block_tokens)
+        first, end = access.slots(i) or whole
         yield Touch(
             access.write, (pool.id, place), None if group is None else group.id,
             None if group is None else group.table_id, first, end, access.part,

@@ -1,0 +1,248 @@
+"""A finding confirmed, or not: two arms on real bytes, and what they found.
+
+The fault arm must corrupt and the control arm must be clean, each in every run. Where the
+recording's own order of lines shows nothing, a race is run in the other order that its edges
+allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hkvtool.model.event import Event
+from hkvtool.model.findings import Finding, Report
+from hkvtool.model.rules import RULES
+from hkvtool.replay import arms
+from hkvtool.replay.arms import Arm, Plan, Setting
+from hkvtool.replay.compiling import Believed, Block
+from hkvtool.replay.controls import control_of
+from hkvtool.replay.ops import Account
+from hkvtool.replay.program import Program
+from hkvtool.replay.slicing import sliced
+
+CONFIRMED, NOT, CANNOT = "confirmed", "not-confirmed", "not-confirmable"
+
+_NO_BYTES = {
+    "HKV205": "keys, whose bytes no trace holds",
+    "HKV308": "tokens computed again, and so no wrong byte",
+    "HKV501": "blocks in flight, and so no wrong byte",
+    "HKV502": "traffic, and so no wrong byte",
+    "HKV503": "waiting, and so no wrong byte",
+    "HKV504": "waiting, and so no wrong byte",
+    "HKV901": "what a consumer believes, and so no byte of this engine",
+    "HKV902": "what a consumer believes, and so no byte of this engine",
+    "HKV903": "lost evidence",
+    "HKV904": "blocks lost, and so no wrong byte",
+    "HKV905": "an event that cannot be run",
+}
+"""Rules whose findings cost something other than right bytes: what they are about."""
+
+_RACES = frozenset({"HKV103", "HKV702", "HKV703", "HKV706", "HKV709", "HKV803", "HKV804"})
+
+
+@dataclass
+class Result:
+    """One finding's verdict; `as_json` is the contract."""
+
+    finding: Finding
+    verdict: str
+    reason: str
+    fault: Arm | None = None
+    control: Arm | None = None
+    first: dict[str, Any] | None = None
+    device: str = "cpu"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "finding": self.finding.id,
+            "code": self.finding.code,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "fault_arm": _arm(self.fault, self.first),
+            "control_arm": _arm(self.control, None),
+            "device": self.device,
+            "schedule": self.fault.plan.words if self.fault else None,
+            "control": self.control.plan.words if self.control else None,
+        }
+
+
+def _arm(arm: Arm | None, first: dict[str, Any] | None) -> dict[str, Any] | None:
+    if arm is None:
+        return None
+    out: dict[str, Any] = {"runs": arm.runs, "corrupt": arm.corrupt}
+    if first is not None:
+        out["first"] = first
+    return out
+
+
+def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
+    """Both arms of one root finding."""
+    about = _NO_BYTES.get(finding.code)
+    if about is not None:
+        return Result(finding, CANNOT, f"the finding is about {about}", device=setting.device)
+    missing = report.not_evaluable.get(finding.code)
+    if missing:
+        return Result(finding, CANNOT, f"needs {', '.join(missing)}", device=setting.device)
+    keep = sliced(setting.events, report, finding)
+    concerns = _Concern(setting.events, report, finding)
+    fault, other = _fault(setting, report, finding, keep, concerns)
+    if fault is None or not fault.corrupt:
+        return Result(finding, *_nothing(setting, finding, keep, fault), fault=fault,
+                      device=setting.device)  # fmt: skip
+    first = concerns.first(fault)
+    control_plan, control = other, None
+    if control_plan is not None:
+        control = arms.run(setting, control_plan, keep, concerns.hurt, 1)
+    if control is None:
+        control_plan = control_of(finding, setting.events, fault)
+        if control_plan is None:
+            return Result(finding, NOT, f"{RULES[finding.code].name} has no control arm", fault,
+                          None, first, setting.device)  # fmt: skip
+        control = arms.run(setting, control_plan, keep, concerns.hurt, 1)
+    assert control is not None and control_plan is not None
+    if control.corrupt:
+        why = "the control arm reads wrong bytes too: the cause is another"
+        return Result(finding, NOT, why, fault, control, first, setting.device)
+    fault_all = arms.run(setting, fault.plan, keep, concerns.hurt, setting.runs)
+    control_all = arms.run(setting, control_plan, keep, concerns.hurt, setting.runs)
+    assert fault_all is not None and control_all is not None
+    if fault_all.corrupt < fault_all.runs or control_all.corrupt:
+        return Result(finding, NOT, "the runs do not agree", fault_all, control_all, first,
+                      setting.device)  # fmt: skip
+    return Result(finding, CONFIRMED, _said(first, fault_all), fault_all, control_all, first,
+                  setting.device)  # fmt: skip
+
+
+class _Concern:
+    """Which wrong reads are a finding's: those of its events, of its blocks and where they were
+    copied to, of its request and step, and of whoever those hurt; of a layout all of its group."""
+
+    def __init__(self, events: Sequence[Event], report: Report, finding: Finding) -> None:
+        family = [finding, *(f for f in report.findings if f.cause == finding.id)]
+        self.events = {p for f in family for p in (*f.events, f.check, f.use) if p is not None}
+        self.blocks = {(f.pool, b) for f in family for b in f.blocks}
+        self.requests = {f.request for f in family if f.request is not None}
+        self.groups = {finding.group} if finding.code[3] in "24" else set()
+        self.steps = set()
+        for event in events:
+            if event.pos not in self.events:
+                continue
+            if event.ev == "launch":
+                self.steps.add(event.step)
+            elif event.ev == "store_begin" and "to" in event:
+                pairs = zip(event["blocks"], event.get("peer") or (), strict=False)
+                self.blocks |= {(str(event["to"]), far) for near, far in pairs
+                                if near in finding.blocks}  # fmt: skip
+
+    def positions(self, program: Program, account: Account) -> set[int]:
+        reads = {w.about.pos: w.about for w in account.wrong}
+        mine = {
+            pos for pos, about in reads.items()
+            if pos in self.events or about.req in self.requests or about.group in self.groups
+            or about.step in self.steps
+            or account.blocks_at.get(pos, set()) & self.blocks
+        }  # fmt: skip
+        hurt = {reads[pos].req for pos in mine} - {None}
+        return mine | {pos for pos, about in reads.items() if about.req in hurt}
+
+    def hurt(self, program: Program, account: Account) -> bool:
+        return bool(self.positions(program, account))
+
+    def first(self, arm: Arm) -> dict[str, Any] | None:
+        mine = self.positions(arm.program, arm.account)
+        wrong = next((w for w in arm.account.wrong if w.about.pos in mine), None)
+        return None if wrong is None else arms.told(arm.program, wrong)
+
+
+def _fault(
+    setting: Setting, report: Report, finding: Finding, keep: frozenset[Block] | None,
+    concerns: _Concern,
+) -> tuple[Arm | None, Plan | None]:  # fmt: skip
+    """The first arm that corrupts, and for a race its other order, which is its control."""
+    last: Arm | None = None
+    plans = [(Plan("in the order of the recording"), None)]
+    pair = _pair(finding, setting.events)
+    if pair is not None:
+        first, second = pair
+        flipped = Plan(f"what event {second} does comes before what event {first} does", flip=pair)
+        held = Plan(f"an edge holds event {first} before event {second}")
+        edge = Plan(f"an edge holds event {second} before event {first}", flip=pair)
+        plans = [(flipped, held), (plans[0][0], edge)]
+        if finding.code == "HKV103":
+            plans[1] = (plans[1][0], None)
+    for believed in _believed(finding, setting.events):
+        how = "transfers" if believed.moves else "reads"
+        plans.append((Plan(f"{how} use the consumer's layout", believed=believed), None))
+    for plan, other in plans:
+        arm = arms.run(setting, plan, keep, concerns.hurt, 1)
+        if arm is None:
+            continue
+        if arm.corrupt:
+            return arm, other
+        last = arm
+    return last, None
+
+
+def _pair(finding: Finding, events: Sequence[Event]) -> tuple[int, int] | None:
+    """The two events of a race, in line order."""
+    if finding.check is None or finding.use is None:
+        return None
+    if finding.code == "HKV705":
+        begin = min(finding.events)
+        return (begin, finding.check) if begin < finding.check else None
+    if finding.code not in _RACES:
+        return None
+    return min(finding.check, finding.use), max(finding.check, finding.use)
+
+
+def _believed(finding: Finding, events: Sequence[Event]) -> list[Believed]:
+    """The consumers' layouts that a finding of families 2 and 4 is about: first of transfers
+    where another consumer reads as the producer writes, else first of reads."""
+    if finding.code[3] not in "24" or finding.group is None:
+        return []
+    by_pos = {e.pos: e for e in events}
+    event = by_pos.get(finding.use or -1)
+    kernels = [e for e in events if e.ev == "kernel" and str(e["group"]) == finding.group]
+    if event is not None and event.ev == "kernel":
+        moves = len(kernels) > 1
+        expects = event["expects"]
+    elif finding.believed:
+        moves, expects = True, finding.believed
+    else:
+        return []
+    return [Believed(finding.group, expects, m) for m in (moves, not moves)]
+
+
+def _nothing(
+    setting: Setting, finding: Finding, keep: frozenset[Block] | None, fault: Arm | None
+) -> tuple[str, str]:
+    """Why no arm corrupts."""
+    if fault is None:
+        return NOT, "edges forbid the order that would corrupt"
+    if not fault.account.reads:
+        return CANNOT, "needs a read of these blocks: nothing in the trace reads them"
+    return NOT, (
+        f"no wrong byte in {fault.account.reads} reads of the blocks concerned: nothing in the "
+        "trace reads what the finding spoils"
+    )
+
+
+def _said(first: dict[str, Any] | None, fault: Arm) -> str:
+    if first is None:
+        return "wrong bytes"
+    found, due = first["found"], first["expected"]
+    whose = found.get("state", "other bytes")
+    if "request" in found:
+        whose = (
+            f"{'freed ' if found['state'] == 'freed' else ''}bytes of {found['request']}, "
+            f"group {found['group']}, token {found['token']}"
+        )
+    want = due.get("state", "")
+    if "request" in due:
+        want = f"{due['request']}'s token {due['token']}"
+    return (
+        f"{first['request'] or 'a reader'} was due {want} in {first['pool']}:{first['block']} row "
+        f"{first['row']} and got {whose}"
+    )
