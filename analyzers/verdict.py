@@ -160,7 +160,7 @@ def _answer(report: Report, seen: Follow, taint: Taint) -> Why:
         )
     else:
         verdict, sentence = _clean(seen)
-    beside = [f for f in report.findings if f not in mine and _names(f, seen)]
+    beside = [f for f in report.findings if f not in mine and names(f, seen)]
     spread = taint.spreads.get(root.id) if root else None
     if verdict is Verdict.EXONERATED:
         # What it read was right; what was stored from its blocks may not be.
@@ -199,7 +199,7 @@ def concerns(finding: Finding, seen: Follow) -> bool:
     return False
 
 
-def _names(finding: Finding, seen: Follow) -> bool:
+def names(finding: Finding, seen: Follow) -> bool:
     """Whether a finding is about something that the followed request did."""
     return finding.request == seen.name or bool({finding.check, finding.use} & seen.did)
 

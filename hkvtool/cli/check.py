@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hkvtool.cli.choosing import keep_rules, rule_codes
 from hkvtool.cli.errors import tell
-from hkvtool.cli.traces import progress
+from hkvtool.cli.traces import watched_events
 from hkvtool.model.errors import Exit, HkvError, TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Report
-from hkvtool.model.rules import RULES, Severity
+from hkvtool.model.rules import Severity
 
 if TYPE_CHECKING:
+    from hkvtool.report.checked import Checked
     from hkvtool.store import Trace
-
-_EVERY = 4096
-"""Events between two moves of the progress bar."""
 
 
 class Format(str, Enum):
@@ -29,6 +27,9 @@ class Format(str, Enum):
 
     TABLE = "table"
     JSON = "json"
+    SARIF = "sarif"
+    JUNIT = "junit"
+    GITHUB = "github"
 
 
 class FailOn(str, Enum):
@@ -38,6 +39,28 @@ class FailOn(str, Enum):
     WARNING = "warning"
     INFO = "info"
     NEVER = "never"
+
+    @property
+    def severity(self) -> Severity | None:
+        return None if self is FailOn.NEVER else Severity(self.value)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of a report is asked for, and under which limits."""
+
+    only: frozenset[str] = frozenset()
+    ignore: frozenset[str] = frozenset()
+    since: int | None = None
+    until: int | None = None
+    request: str | None = None
+    known: frozenset[str] = frozenset()
+    limits: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def part(self) -> bool:
+        """Whether only a part of the trace is asked about."""
+        return (self.since, self.until, self.request) != (None, None, None)
 
 
 def command(
@@ -52,132 +75,151 @@ def command(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="CODE", help="Just these rules.")
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Show findings of one rule and group one by one.")
-    ] = False,
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="FILE", help="Not what this JSON report has already."),
+    ] = None,
+    since: Annotated[
+        int | None,
+        typer.Option("--since", metavar="POS", help="Just what comes to light from here."),
+    ] = None,
+    until: Annotated[
+        int | None,
+        typer.Option("--until", metavar="POS", help="Just what comes to light up to here."),
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", metavar="ID", help="Just what concerns it, by any id."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=N", help="What if there were this limit?"),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show findings of one rule and group one by one.")
+    ] = False,
 ) -> int:
     """Run every rule that the evidence supports and say what could not be resumed, and why.
+
+    The whole trace is gone through whatever part of it is asked about, since state rests on what
+    was before. A limit is one of `recovering_blocks`, `recovering_bytes`, `stall_steps`, `stall_ns`
+    and `thrash_trips`.
 
     Exits with 0 where there is no finding at or above --fail-on, 1 where there is one, 3 where a
     trace cannot be read, 4 where events were lost and so nothing can be said for sure. Of several
     traces the first of 3, 1, 4, 0 that any has. JSON is one object a line, in order.
     """
+    from hkvtool.analyzers.what_if import limits_given
+    from hkvtool.report.baseline import known_findings
+    from hkvtool.report.checked import Checked
     from hkvtool.store.opening import refuse_stdin_twice
 
-    chosen = _codes(only), _codes(ignore)
+    chosen = rule_codes(only), rule_codes(ignore)
     if only and not chosen[0] - chosen[1]:
         raise HkvError("--ignore leaves nothing of --only: no rule would be run")
     refuse_stdin_twice(traces)
+    known = frozenset[str]() if baseline is None else known_findings(baseline)
+    asked = Asked(*chosen, since, until, request, known, limits_given(limit or ()))
     worst = [Exit.OK]
+    kept: list[Checked] = []
     for name in traces:
         try:
-            report, events = _check(name, with_events=format is Format.TABLE)
+            checked = _checked(name, asked, with_events=format is not Format.JSON)
         except TraceError as e:
             worst.append(Exit.UNREADABLE)
             tell(e.what, where=e.where or name, hint=e.hint)
-            if format is Format.JSON:
-                print(json.dumps({"trace": {"path": name}, "error": e.what}))
-            continue
-        _choose(report, *chosen)
-        worst.append(_verdict(report, fail_on))
-        if format is Format.JSON:
-            report.trace["path"] = name
-            print(json.dumps(report.as_json()))
+            checked = Checked(name, None, error=e.what)
+        if checked.report is not None:
+            worst.append(_verdict(checked.report, fail_on))
+        if format in (Format.SARIF, Format.JUNIT):
+            kept.append(checked)
         else:
-            _print(report, events, name, again=len(worst) > 2, every=every)
+            _print(checked, format, again=len(worst) > 2, every=every)
+    if format is Format.SARIF:
+        from hkvtool.report.sarif import sarif
+
+        print(sarif(kept))
+    elif format is Format.JUNIT:
+        from hkvtool.report.junit import junit
+
+        print(junit(kept, fail_on.severity))
     return next(e for e in (Exit.UNREADABLE, Exit.FINDINGS, Exit.INCONCLUSIVE, Exit.OK)
                 if e in worst)  # fmt: skip
 
 
-def _codes(given: Iterable[str] | None) -> frozenset[str]:
-    """Rules as given on the command line, by code or name; a family may be written 3xx."""
-    found: set[str] = set()
-    for text in (part for one in given or () for part in one.split(",")):
-        wanted = text.strip().upper().removeprefix("HKV")
-        codes = {
-            code
-            for code, rule in RULES.items()
-            if wanted in (code[3:], rule.name.upper())
-            or (wanted.endswith("XX") and code[3] == wanted[0])
-        }
-        if not codes:
-            raise HkvError(f"there is no rule {text!r}", hint="see `hkvtool rules`")
-        found |= codes
-    return frozenset(found)
-
-
-def _check(name: str, *, with_events: bool) -> tuple[Report, dict[int, Event]]:
-    from hkvtool.analyzers import check
+def _checked(name: str, asked: Asked, *, with_events: bool) -> Checked:
+    from hkvtool.analyzers.what_if import stated
+    from hkvtool.report.baseline import leave_out
+    from hkvtool.report.checked import Checked
     from hkvtool.report.table import positions
     from hkvtool.store import open_trace
 
     with open_trace(name) as trace:
+        with watched_events(trace, f"checking {name}") as events:
+            report = _part(trace, events, asked) if asked.part else _whole(events, asked)
+        keep_rules(report, asked.only, asked.ignore)
+        if asked.known:
+            report.trace["known"] = leave_out(report, asked.known)
         kept: dict[int, Event] = {}
-        rereadable = name != "-"
-        source = trace.events() if rereadable else _keeping(trace.events(), kept)
-        with progress(f"checking {name}", _total(trace) if rereadable else None) as done:
-            report = check(counted_events(source, done))
-        if with_events and rereadable:
-            wanted = positions([report])
-            if wanted:
-                span = trace.events(since=min(wanted), until=max(wanted))
-                kept = {e.pos: e for e in span if e.pos in wanted}
-    return report, kept
+        wanted = positions([report]) if with_events else set()
+        if wanted:
+            span = trace.events(since=min(wanted), until=max(wanted))
+            kept = {e.pos: e for e in span if e.pos in wanted}
+        if 0 in wanted:
+            kept[0] = stated(asked.limits)
+    return Checked(name, report, kept)
 
 
-def _total(trace: Trace) -> int | None:
-    return trace.count if sys.stderr.isatty() else None
+def _whole(events: Iterable[Event], asked: Asked) -> Report:
+    from hkvtool.analyzers import check
+    from hkvtool.analyzers.what_if import under
+
+    if not asked.limits:
+        return check(events)
+    report = check(under(events, asked.limits))
+    report.trace["events"] -= 1
+    report.trace["limits"] = asked.limits
+    return report
 
 
-def _keeping(events: Iterable[Event], kept: dict[int, Event]) -> Iterator[Event]:
-    """A stream cannot be read again: what findings may name is kept as it goes by."""
-    for event in events:
-        kept[event.pos] = event
-        yield event
+def _part(trace: Trace, events: Iterable[Event], asked: Asked) -> Report:
+    """What comes to light in a stretch of the trace, or concerns one request, with the ratios of
+    the lookups in it."""
+    from hkvtool.analyzers.part import check_part
+    from hkvtool.store.identity import request_in
 
-
-def counted_events(events: Iterable[Event], done: object) -> Iterator[Event]:
-    for i, event in enumerate(events):
-        if callable(done) and i % _EVERY == 0:
-            done(i)
-        yield event
-
-
-def _choose(report: Report, only: frozenset[str], ignore: frozenset[str]) -> None:
-    """Keep the findings asked for; what follows from one that is left out stands for itself."""
-    if not only and not ignore:
-        return
-    keep = {f.id for f in report.findings if (not only or f.code in only) and f.code not in ignore}
-    report.findings = [f for f in report.findings if f.id in keep]
-    for finding in report.findings:
-        finding.caused = [c for c in finding.caused if c in keep]
-        if finding.cause not in keep:
-            finding.cause = None
-    report.not_evaluable = {
-        c: n for c, n in report.not_evaluable.items()
-        if (not only or c in only) and c not in ignore
-    }  # fmt: skip
+    request = None if asked.request is None else request_in(trace, asked.request)
+    return check_part(events, request, asked.since, asked.until, asked.limits)
 
 
 def _verdict(report: Report, fail_on: FailOn) -> Exit:
-    if fail_on is not FailOn.NEVER:
-        least = Severity(fail_on.value).rank
-        if any(f.severity.rank >= least for f in report.findings):
-            return Exit.FINDINGS
+    least = fail_on.severity
+    if least is not None and any(f.severity.rank >= least.rank for f in report.findings):
+        return Exit.FINDINGS
     return Exit.INCONCLUSIVE if report.inconclusive else Exit.OK
 
 
-def _print(
-    report: Report, events: dict[int, Event], name: str, *, again: bool, every: bool
-) -> None:
-    from hkvtool.cli.console import console
-    from hkvtool.report.table import report_lines
+def _print(checked: Checked, format: Format, *, again: bool, every: bool) -> None:
+    """One trace, in a format that takes one after the other."""
+    if format is Format.JSON:
+        from hkvtool.report.json_lines import json_line
 
-    out = console()
-    if again:
-        out.print()
-    for line in report_lines(report, events, out.width, name=name, every=every):
-        out.print(line.text, style=line.style or None, soft_wrap=True)
+        print(json_line(checked))
+    elif format is Format.GITHUB:
+        from hkvtool.report.github import github_lines
+
+        print("\n".join(github_lines(checked)))
+    elif checked.report is not None:
+        from hkvtool.cli.console import console
+        from hkvtool.report.table import report_lines
+
+        out = console()
+        if again:
+            out.print()
+        for line in report_lines(
+            checked.report, checked.events, out.width, name=checked.name, every=every
+        ):
+            out.print(line.text, style=line.style or None, soft_wrap=True)

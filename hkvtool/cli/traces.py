@@ -29,6 +29,9 @@ TraceArgument = Annotated[
     ),
 ]
 
+_TOLD_EVERY = 4096
+"""Events between two moves of a progress bar."""
+
 LIMIT = 1000
 """Rows that a person is shown where no limit is given."""
 
@@ -178,3 +181,18 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(shown(what), total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def watched_events(trace: Trace, what: str) -> Iterator[Iterator[Event]]:
+    """Every event of a trace, with a bar on stderr while they go by."""
+    total = trace.count if sys.stderr.isatty() else None
+    with progress(what, total) as told:
+        yield _told(trace.events(), told)
+
+
+def _told(events: Iterable[Event], told: Callable[[int], None] | None) -> Iterator[Event]:
+    for number, event in enumerate(events):
+        if told is not None and number % _TOLD_EVERY == 0:
+            told(number)
+        yield event

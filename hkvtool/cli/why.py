@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.traces import Format, TraceArgument, print_json, progress
+from hkvtool.cli.traces import Format, TraceArgument, print_json, watched_events
 from hkvtool.model.errors import Exit
 from hkvtool.model.event import Event
 
@@ -41,67 +40,44 @@ def command(
     Exits with 0 where the state is exonerated or was rightly recomputed, 1 where it is to blame,
     4 where events were lost that the answer rests on.
     """
-    from hkvtool.analyzers.verdict import Verdict
+    from hkvtool.analyzers.verdict import Verdict, why
     from hkvtool.store import open_trace
+    from hkvtool.store.identity import request_in
 
     with open_trace(trace) as opened:
-        # Standard input comes once, and is asked three things.
-        source: Trace | Sequence[Event] = list(opened.events()) if trace == "-" else opened
-        name, facts = _who(opened, source, request)
-        found = _ask(opened, source, name, trace)
+        name = request_in(opened, request)
+        facts = _facts(opened, name)
+        with watched_events(opened, f"asking {trace}") as events:
+            found = why(events, name)
         if format is Format.JSON:
             print_json({"trace": trace, "asked_for": request, **found.as_json()})
         else:
-            _print(found, _named_events(source, found), trace, facts, every=every)
+            _print(found, _named_events(opened, found), trace, facts, every=every)
     if found.verdict in (Verdict.RESUMED_WRONGLY, Verdict.READ_WRONGLY):
         return Exit.FINDINGS
     return Exit.INCONCLUSIVE if found.verdict is Verdict.INCONCLUSIVE else Exit.OK
 
 
-def _who(opened: Trace, source: Trace | Sequence[Event], text: str) -> tuple[str, list[str]]:
-    """The request by the engine's id, and what else is known of it."""
-    from hkvtool.store.identity import LIFE, request_named
+def _facts(opened: Trace, name: str) -> list[str]:
+    """What else is known of the request."""
+    from hkvtool.store.identity import LIFE
 
-    life = [
-        e for e in (source if isinstance(source, Sequence) else source.events(kinds=LIFE))
-        if e.ev in LIFE
-    ]  # fmt: skip
-    if isinstance(source, Sequence):
-        names = list(dict.fromkeys(e.req for e in source if e.req is not None))
-    else:
-        names = [str(n) for n in opened.names.values["req"]]
-    name = request_named(life, names, text)
     facts: dict[str, str] = {}
-    for event in life:
+    for event in opened.events(req=name, kinds=LIFE):
         for key, word in (("external", "client id"), ("tenant", "tenant")):
             if event.req == name and event.get(key) is not None:
                 facts.setdefault(key, f"{word} {event[key]}")
-    return name, list(facts.values())
+    return list(facts.values())
 
 
-def _ask(opened: Trace, source: Trace | Sequence[Event], name: str, path: str) -> Why:
-    from hkvtool.analyzers.verdict import why
-    from hkvtool.cli.check import counted_events
-
-    events = source if isinstance(source, Sequence) else source.events()
-    total = len(source) if isinstance(source, Sequence) else None
-    with progress(f"asking {path}", total) as done:
-        return why(counted_events(events, done), name)
-
-
-def _named_events(source: Trace | Sequence[Event], found: Why) -> dict[int, Event]:
+def _named_events(opened: Trace, found: Why) -> dict[int, Event]:
     """The events that the finding names."""
-    told = found.finding
-    if told is None:
-        return {}
-    wanted = {*told.events, *(p for p in (told.check, told.use) if p)}
+    from hkvtool.report.checked import positions
+
+    wanted = set() if found.finding is None else set(positions(found.finding))
     if not wanted:
         return {}
-    span: Iterable[Event]
-    if isinstance(source, Sequence):
-        span = source
-    else:
-        span = source.events(since=min(wanted), until=max(wanted))
+    span = opened.events(since=min(wanted), until=max(wanted))
     return {e.pos: e for e in span if e.pos in wanted}
 
 

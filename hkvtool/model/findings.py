@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +124,15 @@ class Report:
     def count(self, severity: Severity) -> int:
         """Root findings of that severity."""
         return sum(1 for f in self.findings if f.severity is severity and not f.cause)
+
+    def keep(self, wanted: Callable[[Finding], bool]) -> None:
+        """Keep some findings; what follows from one that is left out stands for itself."""
+        kept = {f.id for f in self.findings if wanted(f)}
+        self.findings = [f for f in self.findings if f.id in kept]
+        for finding in self.findings:
+            finding.caused = [c for c in finding.caused if c in kept]
+            if finding.cause not in kept:
+                finding.cause = None
 
     def as_json(self) -> dict[str, Any]:
         return {

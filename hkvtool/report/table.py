@@ -10,6 +10,8 @@ from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES, Severity
 from hkvtool.model.text import compact, event_line, shown
+from hkvtool.report.checked import alike, role
+from hkvtool.report.checked import positions as named
 
 MAX_WIDTH = 110
 """Wider lines are hard to read, however wide the screen."""
@@ -44,15 +46,16 @@ def report_lines(
     """
     width = max(40, min(width, MAX_WIDTH))
     yield Line(_heading(report, name), "bold")
+    yield from _asked(report, width)
     roots = sorted(
         (f for f in report.findings if not f.cause), key=lambda f: (-f.severity.rank, f.events[:1])
     )
     by_id = {f.id: f for f in report.findings}
-    for alike in _alike(roots, every):
+    for group in alike(roots, every):
         yield Line("")
-        yield from _finding(alike[0], by_id, events, width)
-        if len(alike) > 1:
-            yield from _more(alike, width)
+        yield from finding_lines(group[0], by_id, events, width)
+        if len(group) > 1:
+            yield from _more(group, width)
     if not roots:
         yield Line("")
         yield Line("no finding, as far as the evidence goes", "green")
@@ -64,19 +67,9 @@ def report_lines(
     yield Line(_summary(report), "bold")
 
 
-def _alike(roots: Sequence[Finding], every: bool) -> list[list[Finding]]:
-    """Root findings put together by rule, severity and group, in the order of the first of each."""
-    if every:
-        return [[f] for f in roots]
-    found: dict[tuple[str, str, str | None], list[Finding]] = {}
-    for f in roots:
-        found.setdefault((str(f.severity), f.code, f.group), []).append(f)
-    return list(found.values())
-
-
-def _more(alike: Sequence[Finding], width: int) -> Iterator[Line]:
+def _more(found: Sequence[Finding], width: int) -> Iterator[Line]:
     """The findings that are like the first, in a line or two."""
-    rest = alike[1:]
+    rest = found[1:]
     requests = list(dict.fromkeys(f.request for f in rest if f.request is not None))
     text = f"{len(rest)} like it, events {_some([p for f in rest for p in f.events[-1:]])}"
     if requests:
@@ -89,6 +82,24 @@ def _some(values: Sequence[object]) -> str:
     return head if len(values) <= _NAMED else f"{head}, … ({len(values)})"
 
 
+def _asked(report: Report, width: int) -> Iterator[Line]:
+    """What of the trace was asked about, under which limits, and what was left out as known."""
+    said = []
+    part = report.trace.get("part") or {}
+    if "request" in part:
+        said.append(f"request {shown(part['request'])}")
+    if "since" in part or "until" in part:
+        said.append(f"events {part.get('since', 'first')} to {part.get('until', 'last')}")
+    if said:
+        said[0] = f"only {said[0]}"
+    limits = report.trace.get("limits") or {}
+    said += [f"as if {name} were limited to {value:,}" for name, value in limits.items()]
+    if report.trace.get("known"):
+        said.append(f"{report.trace['known']:,} known findings left out")
+    if said:
+        yield from _wrapped("", "; ".join(said), width, indent=0)
+
+
 def _heading(report: Report, name: str) -> str:
     facts = [shown(name)] if name else []
     if report.trace.get("engine"):
@@ -98,9 +109,10 @@ def _heading(report: Report, name: str) -> str:
     return " · ".join(facts)
 
 
-def _finding(
+def finding_lines(
     finding: Finding, by_id: Mapping[str, Finding], events: Mapping[int, Event], width: int
 ) -> Iterator[Line]:
+    """One root finding in full, and what follows from it."""
     rule = RULES[finding.code]
     style = _STYLES[finding.severity]
     yield Line(f"{finding.severity!s} {finding.id} {finding.code} {rule.name}", style)
@@ -126,19 +138,10 @@ def _finding(
 
 def _moments(finding: Finding, events: Mapping[int, Event], width: int) -> Iterator[Line]:
     """The events of a finding in order, the check and the use told apart from the rest."""
-    for pos in sorted({*finding.events, *(p for p in (finding.check, finding.use) if p)}):
-        label = "between"
-        if pos == finding.check:
-            label = "check"
-        elif pos == finding.use:
-            label = "use"
-        elif finding.check is None or pos < finding.check:
-            label = "before"
-        elif finding.use is not None and pos > finding.use:
-            label = "after"
+    for pos in named(finding):
         event = events.get(pos)
         text = event_line(event) if event is not None else ""
-        yield from _row(label, f"{pos:>5}  {text}", width, cut=True)
+        yield from _row(role(finding, pos), f"{pos:>5}  {text}", width, cut=True)
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
@@ -205,5 +208,5 @@ def positions(reports: Sequence[Report]) -> set[int]:
     for report in reports:
         for f in report.findings:
             if not f.cause:
-                found.update(f.events, (p for p in (f.check, f.use) if p))
+                found.update(named(f))
     return found

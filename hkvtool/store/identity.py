@@ -8,12 +8,18 @@ from collections.abc import Iterable
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
+from hkvtool.store.trace import Trace
 
 LIFE = frozenset({"admit", "refuse", "preempt", "abort", "finish"})
 """Events that may say under which other ids a request is known."""
 
 _NAMED = 5
 _SAID_OTHERWISE = frozenset({"ev", "req", "actor", "reason", "pool", "tenant", "engine"})
+
+
+def request_in(trace: Trace, text: str) -> str:
+    """The request of a trace that `text` means. Raises HkvError where it is nobody, or several."""
+    return request_named(trace.events(kinds=LIFE), trace.names.values["req"], text)
 
 
 def request_named(events: Iterable[Event], names: Iterable[str | int], text: str) -> str:

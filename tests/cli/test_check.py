@@ -81,3 +81,63 @@ def test_what_cannot_be_read_exits_with_3(hkvtool: Any, tmp_path: Path) -> None:
     for path in (empty, tmp_path / "missing.jsonl"):
         found = hkvtool("check", str(path))
         assert found.code == Exit.UNREADABLE and str(path.name) in found.err
+
+
+def test_what_a_baseline_has_is_no_news(hkvtool: Any, cases: Any, tmp_path: Path) -> None:
+    baseline = tmp_path / "known.json"
+    baseline.write_text(hkvtool("check", "--format", "json", str(cases["A01"].bad)).out)
+    same = hkvtool("check", str(cases["A01"].bad), "--baseline", str(baseline))
+    assert same.code == Exit.OK and "1 known findings left out" in same.out
+    other = hkvtool("check", str(cases["A14"].bad), "--baseline", str(baseline))
+    assert other.code == Exit.FINDINGS and "HKV303" in other.out
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"findings": [{}]}', '{"findings": 3}', "[]"])
+def test_what_is_no_baseline_is_refused(
+    hkvtool: Any, cases: Any, tmp_path: Path, text: str
+) -> None:
+    baseline = tmp_path / "known.json"
+    baseline.write_text(text)
+    for path in (baseline, tmp_path / "missing.json"):
+        found = hkvtool("check", str(cases["A01"].bad), "--baseline", str(path))
+        assert found.code == Exit.USAGE and "baseline" in found.err and found.out == ""
+
+
+def test_a_part_of_a_trace(hkvtool: Any, cases: Any) -> None:
+    trace = str(cases["A01"].bad)
+    parts = {
+        ("--since", "38"): Exit.FINDINGS,
+        ("--until", "37"): Exit.OK,
+        ("--request", "r2"): Exit.FINDINGS,
+        ("--request", "r1"): Exit.OK,
+    }
+    for part, code in parts.items():
+        assert hkvtool("check", trace, *part).code == code, part
+    said = json.loads(hkvtool("check", trace, "--request", "r2", "--format", "json").out)
+    assert said["ratios"]["asked"] == 1300 and said["trace"]["part"] == {"request": "r2"}
+    none = json.loads(hkvtool("check", trace, "--until", "30", "--format", "json").out)
+    assert none["ratios"]["asked"] == 0
+
+
+def test_what_if_there_were_a_cap(hkvtool: Any, cases: Any) -> None:
+    trace = str(cases["C04"].good)
+    assert hkvtool("check", trace).code == Exit.OK
+    capped = hkvtool("check", trace, "--limit", "recovering_blocks=4", "--format", "json")
+    report = json.loads(capped.out)
+    assert capped.code == Exit.FINDINGS and report["findings"][0]["code"] == "HKV501"
+    assert report["findings"][0]["believed"] == {"recovering_blocks": 4}
+    assert report["trace"]["limits"] == {"recovering_blocks": 4}
+    assert report["trace"]["events"] == len(cases["C04"].good.read_text().splitlines())
+    assert hkvtool("check", trace, "--limit", "recovering_blocks=1000").code == Exit.OK
+    for wrong in ("blocks=4", "recovering_blocks", "recovering_blocks=-1"):
+        assert hkvtool("check", trace, "--limit", wrong).code == Exit.USAGE
+
+
+@pytest.mark.parametrize("format", ["sarif", "junit", "github"])
+def test_every_format_has_the_exit_code_of_the_table(hkvtool: Any, cases: Any, format: str) -> None:
+    for arm, code in (("bad", Exit.FINDINGS), ("good", Exit.OK)):
+        found = hkvtool("check", str(getattr(cases["A01"], arm)), "--format", format)
+        assert found.code == code and found.err == ""
+        assert ("HKV102" in found.out and "fractured-prefix" in found.out) or format == "github"
+    gone = hkvtool("check", "gone.jsonl", "--format", format)
+    assert gone.code == Exit.UNREADABLE and "gone.jsonl" in gone.out
