@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -51,16 +50,35 @@ class Guarded(Recording):
     def keyed(self, value: bytes | str | int) -> str:
         return super().keyed(value) if self.recorded is None else self.recorded.keyed(value)
 
+    @property
+    def rolling(self) -> bool:
+        return self.recorded is not None and self.recorded.rolling
+
+    @property
+    def paused(self) -> bool:
+        return self.recorded is not None and self.recorded.paused
+
+    def pause(self) -> None:
+        if self.recorded is not None:
+            self.recorded.pause()
+
+    def go_on(self) -> None:
+        if self.recorded is not None:
+            self.recorded.go_on()
+
+    def emit_aside(self, data: Mapping[str, Any]) -> bool:
+        return self.recorded is not None and self.recorded.emit_aside(data)
+
+    def snapshot(self, reason: str) -> str | None:
+        return None if self.recorded is None else self.recorded.snapshot(reason)
+
     def close(self, *, complete: bool = True) -> None:
         if self.recorded is not None:
             self.recorded.close(complete=complete)
 
     def _save(self, violation: Violation) -> None:
         """What led to it is saved before anything overwrites it."""
-        snapshot = getattr(self.recorded, "snapshot", None)
-        if snapshot is not None:
-            with suppress(OSError):
-                snapshot(f"guard: {violation.code}")
+        self.snapshot(f"guard {violation.code}")
 
 
 def guarding(recording: Recording) -> Recording:

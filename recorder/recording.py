@@ -20,6 +20,7 @@ from hkvtool.recorder.folder import Folder, rings_of
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.ring import MIN_BYTES, RING_BYTES, Ring
 from hkvtool.recorder.settings import MAX_BYTES, Settings, SettingsError
+from hkvtool.recorder.snapshot import snapshot
 
 _ASIDE_BYTES = 1 << 18
 """For what a flight recorder must not overwrite: some 2,000 declarations."""
@@ -39,6 +40,9 @@ class Recording:
         self.off: list[Off] = []
         """Why some threads have no ring; their events are counted as dropped."""
         self._owned = owned
+        self._paused = False
+        self._triggers = settings.triggers
+        self._snapshots: set[str] = set()
         self._rings_folder = rings_of(folder)
         self._policy = settings.policy
         self._plain = settings.policy == Policy.DROP
@@ -141,6 +145,55 @@ class Recording:
         CodecError where the event has no such key.
         """
         return make_emitter(self._mine, self.emit_dict, ev, keys)
+
+    @property
+    def rolling(self) -> bool:
+        """Whether what is old goes: a flight recorder. A hook set then tells the `state` of a few
+        blocks at each step, all of them in turn, so that the middle can be read."""
+        return self._policy == Policy.OVERWRITE
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is switched off for the time being."""
+        return self._paused
+
+    def pause(self) -> None:
+        """Take no events until `go_on`; they are not counted either."""
+        with self._mutex:
+            self._paused = True
+            for ring in self._rings:
+                ring.pause()
+
+    def go_on(self) -> None:
+        """Take events again."""
+        with self._mutex:
+            self._paused = False
+            for ring in self._rings:
+                ring.go_on()
+
+    def wants(self, reason: str) -> bool:
+        """Whether a snapshot is to be taken for this reason."""
+        return not self._triggers or any(code in reason.upper() for code in self._triggers)
+
+    def snapshot(self, reason: str) -> str | None:
+        """Copy the rings as they are now, once for each reason; where the copy is, or None. For
+        guards and assertions; takes some milliseconds a ring, and never raises."""
+        try:
+            if self._closed or reason in self._snapshots or not self.wants(reason):
+                return None
+            self._snapshots.add(reason)
+            return snapshot(self.folder, reason)
+        except Exception:
+            return None
+
+    def emit_aside(self, data: Mapping[str, Any]) -> bool:
+        """Record an event of a thread that has few, without a ring of its own for it."""
+        try:
+            with self._mutex:
+                aside = self._aside_ring()
+                return aside is not None and aside.emit(data)
+        except Exception:
+            return False
 
     def keyed(self, value: bytes | str | int) -> str:
         """What stands in the trace for a hash, a salt, a tenant or an adapter: sixteen digits that
@@ -274,6 +327,8 @@ class Recording:
             flags=self._flags,
         )
         if isinstance(made, Ring):
+            if self._paused:
+                made.pause()
             self._rings.append(made)
             self._bytes += capacity * of_thread
         return made

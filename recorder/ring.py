@@ -68,9 +68,9 @@ class Ring:
     """Takes the events of one thread. Nothing that goes wrong in it comes out of it."""
 
     __slots__ = (
-        "_at", "_busy", "_capacity", "_failed", "_fd", "_head", "_largest", "_limit", "_lost", "_map",
-        "_nested", "_off", "_owing", "_policy", "_records", "_seq", "_tail", "_words", "_words32",
-        "full", "header", "path",
+        "_at", "_busy", "_capacity", "_failed", "_fd", "_head", "_largest", "_limit", "_lost",
+        "_map", "_nested", "_off", "_owing", "_policy", "_records", "_seq", "_tail", "_words",
+        "_words32", "full", "header", "path",
     )  # fmt: skip
 
     def __init__(
@@ -212,6 +212,16 @@ class Ring:
             self._map.close()
             self._records.close()
         self._let_go()
+
+    def pause(self) -> None:
+        """Take no events until `go_on`; any thread may say so."""
+        if not self._failed and self._fd >= 0:
+            self._busy = self._off = True
+
+    def go_on(self) -> None:
+        """Take events again."""
+        if not self._failed and self._fd >= 0:
+            self._off = self._busy = False
 
     def abandon(self) -> None:
         """Leave the file to the process that it belongs to: after a fork, that is the parent."""

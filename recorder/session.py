@@ -40,8 +40,10 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from time import sleep
+from typing import Any
 
-from hkvtool.model.recording import COMPLETE
+from hkvtool.model.recording import COMPLETE, SWITCH
+from hkvtool.recorder.control import Control
 from hkvtool.recorder.guarded import guarding, only_guarding
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
@@ -63,6 +65,7 @@ class Session:
         self._mutex = threading.RLock()
         self._followers: list[tuple[Hook, Hook]] = []
         self._asked = False
+        self._control: Control | None = None
 
     def of_environment(self) -> Recording | None:
         """The recording that the environment asks for; it is looked at once."""
@@ -107,8 +110,8 @@ class Session:
             if recording is None:
                 return
             atexit.unregister(self.end)
-            for _, stop in reversed(self._followers):
-                guarded(stop, recording)
+            if not recording.paused:
+                self._stop(recording)
             recording.close(complete=complete)
 
     def follow(self, start: Hook, stop: Hook) -> None:
@@ -121,8 +124,62 @@ class Session:
             if recording is not None:
                 guarded(start, recording)
 
+    def look_at_switch(self) -> None:
+        """Stop while the recording's folder says `off`; the hooks are taken out meanwhile."""
+        recording = self.recording
+        if recording is None:
+            return
+        off = os.path.exists(os.path.join(recording.folder, SWITCH))
+        if off == recording.paused:
+            return
+        with self._mutex:
+            if self.recording is not recording:
+                return
+            if off:
+                self._stop(recording)
+                self._see_no_more(recording)
+                recording.pause()
+            else:
+                recording.go_on()
+                for start, _ in self._followers:
+                    guarded(start, recording)
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What another process of the same user asks for: `record`, `stop` or `status`."""
+        op = asked["op"]
+        recording = self.recording
+        if op == "record":
+            made = self.begin(str(asked["folder"]))
+            if isinstance(made, Off):
+                return {"ok": False, "what": made.what, "hint": made.hint}
+        elif op == "stop":
+            if recording is None:
+                return {"ok": False, "what": "it records nothing"}
+            self._see_no_more(recording)
+            self.end(complete=False)
+        elif op == "snapshot":
+            if recording is None:
+                return {"ok": False, "what": "it records nothing"}
+            return {"ok": True, "folder": recording.snapshot(str(asked.get("reason", "command")))}
+        elif op != "status":
+            return {"ok": False, "what": f"there is no request {op!r}"}
+        folder = self.recording.folder if self.recording else None
+        return {"ok": True, "folder": folder, "followers": len(self._followers)}
+
+    def _stop(self, recording: Recording) -> None:
+        for _, stop in reversed(self._followers):
+            guarded(stop, recording)
+
+    def _see_no_more(self, recording: Recording) -> None:
+        """From here on nothing is seen, which is not the same as nothing happening."""
+        recording.emit_aside({"ev": "evidence", "evidence": []})
+
     def _listen(self) -> None:
-        """Be there for `attach`, `detach` and the kill switch."""
+        """Be there for `attach`, `detach` and the kill switch, in children too."""
+        if self._control is None:
+            self._control = Control(self)
+            os.register_at_fork(after_in_child=self._control.start)
+            self._control.start()
 
 
 _session = Session()

@@ -11,11 +11,15 @@ import typer
 
 from hkvtool.cli.amounts import seconds, shown_bytes, size
 from hkvtool.cli.recorded import ending, folder_of, settings_of, tell_begin
-from hkvtool.cli.status_line import StatusLine
+from hkvtool.cli.status_line import StatusLine, expected_a_day
 from hkvtool.model.errors import HkvError
 
 if TYPE_CHECKING:
     from hkvtool.recorder.launcher import Ended
+
+
+_RATED_FROM = 60.0
+"""Seconds that must have been recorded before they say something of a day."""
 
 
 def command(
@@ -127,8 +131,11 @@ def _tell_end(ended: Ended, lasted: float) -> None:
     if status is None or not status.events:
         return
     each = status.bytes / max(1, status.events - status.waiting)
-    print(
-        f"hkvtool: {status.events:,} events in {lasted:,.1f} s, {status.dropped:,} dropped; "
-        f"{each:.1f} bytes an event, {shown_bytes(status.bytes / lasted * 86400)} a day at this rate",
-        file=sys.stderr,
-    )
+    said = [
+        f"{status.events:,} events in {lasted:,.1f} s, {status.dropped:,} dropped",
+        f"{each:.1f} bytes an event",
+    ]
+    if lasted > _RATED_FROM:
+        a_day = status.bytes / lasted * 86400
+        said.append(f"{shown_bytes(a_day)} a day, {a_day / expected_a_day():.1f} x the expected")
+    print(f"hkvtool: {'; '.join(said)}", file=sys.stderr)

@@ -1,0 +1,88 @@
+"""Recording from within a program: ``with hkvtool.record("t.duckdb"): ...``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import TracebackType
+
+from hkvtool.model.errors import HkvError
+from hkvtool.model.recording import remove_recording
+from hkvtool.recorder.outcome import Off
+from hkvtool.recorder.recording import Recording
+from hkvtool.recorder.session import current, say
+from hkvtool.recorder.settings import Settings, SettingsError, policy_of, read_key
+
+_SUFFIX, _SEALED = ".duckdb", ".hkv"
+
+
+class record:
+    """Record what the engines in this process do, from here to the end of the `with` block, or
+    from the call to `close()`.
+
+    `output` is a trace, ``NAME.duckdb``, which is made at the end where DuckDB is installed beside
+    the engine (else the recording is kept), or a recording, ``NAME.hkv``. With `policy` "grow"
+    nothing is ever dropped, and the program waits now and then for a file to be made; "drop" and
+    "overwrite" never wait. Raises HkvError where it cannot begin.
+    """
+
+    def __init__(
+        self,
+        output: str | os.PathLike[str],
+        *,
+        policy: str = "grow",
+        keep_tokens: bool = False,
+        hash_key: str | os.PathLike[str] | None = None,
+        force: bool = False,
+    ) -> None:
+        path = os.fspath(output)
+        stem, suffix = os.path.splitext(path)
+        if suffix not in (_SUFFIX, _SEALED):
+            raise HkvError(f"{path}: no trace is called so", hint="name it .duckdb or .hkv")
+        if suffix == _SUFFIX and os.path.lexists(path) and not force:
+            raise HkvError(f"{path} exists already", hint="force=True replaces it")
+        self.output, self._force = path, force
+        try:
+            key = {} if hash_key is None else {"key": read_key(os.fspath(hash_key))}
+            settings = Settings(policy_of(policy), keep_tokens=keep_tokens, **key)
+        except SettingsError as e:
+            raise HkvError(str(e)) from e
+        except OSError as e:
+            raise Off.of(e, os.fspath(hash_key or "")).error() from e
+        session = current()
+        if session.recording is not None:
+            raise HkvError(f"this process records to {session.recording.folder} already")
+        made = Recording.begin(stem + _SEALED, settings, force=force)
+        if isinstance(made, Off):
+            raise made.error()
+        self.recording = made
+        session.take(made)
+
+    def close(self, *, complete: bool = True) -> None:
+        """End the recording, and make the trace."""
+        if current().recording is not self.recording:
+            return
+        current().end(complete=complete)
+        folder = self.recording.folder
+        if self.recording.off:
+            say(f"not all was recorded: {self.recording.off[0].what}")
+        if not self.output.endswith(_SUFFIX):
+            return
+        # In a process of its own: DuckDB does not belong into an engine's.
+        args = [sys.executable, "-m", "hkvtool", "ingest", folder, "-o", self.output]
+        if subprocess.run(args + ["--force"] * self._force).returncode:
+            say(f"{folder} is kept; `hkvtool ingest {folder}` makes the trace, elsewhere too")
+        else:
+            remove_recording(folder)
+
+    def __enter__(self) -> Recording:
+        return self.recording
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(complete=error is None)
