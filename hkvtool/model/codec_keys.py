@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hkvtool.model.events import EVENTS
 
-CODEC_VERSION = 1
+CODEC_VERSION = 2
 """Version of the byte form that this code writes; it reads every version up to it."""
 
 EXTRAS = 0
@@ -81,6 +81,11 @@ _TABLES: dict[int, dict[str, str]] = {
         "dropped": "step req count pool reason actor ts seq",
         "wire": "step req kind wseq group hashes medium lane tokens key actor ts seq",
         "fingerprint": "step req group blocks values at actor ts seq",
+    },
+    2: {
+        "group": "table_index states",
+        "dispatch": "starts counts tables zeroed copies",
+        "admit": "trace_id",
     },
 }  # fmt: skip
 """By version, the keys that each event gained in it, in the order of their bits from 1 on."""

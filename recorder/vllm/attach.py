@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
-from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, Sink, log
+from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, log
 from hkvtool.recorder.vllm.patches import Target, find
+from hkvtool.recorder.vllm.tell import Prepare, Sink, Tell
 
 TRIED = ("0.32.0",)
 """Releases with which the tests have passed."""
@@ -50,9 +51,15 @@ def attach_report() -> Report:
     return Report(version, tuple(found), missing, tuple(c for c in CLASSES if c not in gone))
 
 
-def attach(sink: Sink, *, hash_key: bytes | None = None, note: str = "") -> Hooks:
-    """Hook the engine of this process; events go to `sink`. Undone by `Hooks.remove`."""
-    hooks = Hooks(sink, hash_key, note)
+def attach(
+    sink: Sink, prepare: Prepare | None = None, *, hash_key: bytes | None = None, note: str = ""
+) -> Hooks:
+    """Hook the engine of this process; undone by `Hooks.remove`.
+
+    Events go to `sink`, those that come often to functions that `prepare` makes
+    (`Recording.emitter`).
+    """
+    hooks = Hooks(Tell(sink, prepare), hash_key, note)
     for point, targets in _resolve():
         if isinstance(targets, str):
             if point.loses:

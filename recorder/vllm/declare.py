@@ -37,7 +37,7 @@ def _pool_of(hooks: Hooks, pool: Any) -> PoolState:
     medium = str(getattr(pool, "medium", None) or "GPU").lower()
     state = hooks.adopt(pool, f"{medium}{hooks.rank}")
     tier = "cpu" if medium == "cpu" else "gpu"
-    hooks.sink(
+    hooks.tell.event(
         {"ev": "pool", "pool": state.name, "medium": tier, "blocks": len(pool.blocks),
          "reserved": [pool.null_block.block_id], "zeroed": True}
     )  # fmt: skip
@@ -59,6 +59,7 @@ def _declare_group(
         keys = specs.keys(part.spec, part.layers)
         keys["block_tokens"] = manager.block_size
         event: dict[str, Any] = {"ev": "group", "group": table, "pool": state.name, **keys}
+        event["table_index"] = number
         if len(found) > 1:
             event["table"] = table
             if i:
@@ -67,7 +68,7 @@ def _declare_group(
         if not cached:
             event["participates"] = False
         event["layout"] = layout(config, part)
-        hooks.sink(event)
+        hooks.tell.event(event)
         if i == 0:
             if event["form"] in ("swa", "tail"):
                 state.sliding.add(number)
@@ -87,7 +88,7 @@ def declare_bare_group(state: PoolState, number: int) -> str:
     state.groups[number] = name
     unit = getattr(state.pool, "hash_block_size", None) or 1
     state.units[number] = unit
-    state.hooks.sink(
+    state.hooks.tell.event(
         {"ev": "group", "group": name, "form": "compressed", "pool": state.name,
          "block_tokens": unit}
     )  # fmt: skip

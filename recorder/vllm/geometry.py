@@ -21,7 +21,8 @@ def layout(config: Any, part: Part) -> dict[str, Any]:
     if content is not None and entries:
         heads = int(getattr(spec, "num_heads", 1) or 1)
         out["page_bytes"] = int(content * heads * entries)
-        out["row_bytes"] = int(content * heads)
+        if getattr(spec, "shapes", None) is None:
+            out["row_bytes"] = int(content * heads)
         out["axes"] = {"heads": heads, "entries": int(entries), "content": int(content)}
     tensors = _tensors(config, part)
     if not tensors:

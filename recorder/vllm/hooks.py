@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hkvtool.model.events import FORMAT
@@ -12,11 +12,9 @@ from hkvtool.recorder.vllm.lookup_state import Lookup
 from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
 from hkvtool.recorder.vllm.pool_state import PoolState
 from hkvtool.recorder.vllm.privacy import Keyed
+from hkvtool.recorder.vllm.tell import Tell
 
 log = logging.getLogger("hkvtool.vllm")
-
-Sink = Callable[[Mapping[str, Any]], Any]
-"""Takes one `hkv/1` event; recording and guard are fed by one such call."""
 
 CLASSES = ("host", "step", "layout")
 """Evidence that the hooks on allocator and scheduler give when all of them hold."""
@@ -25,8 +23,8 @@ CLASSES = ("host", "step", "layout")
 class Hooks:
     """One attachment to an engine: its wrappers, and what they know of each pool."""
 
-    def __init__(self, sink: Sink, hash_key: bytes | None = None, note: str = "") -> None:
-        self.sink = sink
+    def __init__(self, tell: Tell, hash_key: bytes | None = None, note: str = "") -> None:
+        self.tell = tell
         self.keyed = Keyed(hash_key)
         self.note = note
         self.evidence = list(CLASSES)
@@ -85,7 +83,7 @@ class Hooks:
     def _narrow(self, gone: tuple[str, ...], why: str) -> None:
         self.evidence = [c for c in self.evidence if c not in gone]
         try:
-            self.sink({"ev": "evidence", "evidence": list(self.evidence), "note": why})
+            self.tell.event({"ev": "evidence", "evidence": list(self.evidence), "note": why})
         except GuardError:
             raise
         except Exception:
@@ -107,7 +105,7 @@ class Hooks:
         }  # fmt: skip
         if note:
             event["note"] = "; ".join(note)
-        self.sink(event)
+        self.tell.event(event)
 
     def worker_config(self, config: Any) -> Any:
         """The config that the workers were given for the scheduler's `config`, if it was seen."""
@@ -158,7 +156,7 @@ class Hooks:
         lookup, self.waiting = self.waiting, None
         if lookup is not None:
             self.refused.discard(lookup.req)
-            self.sink(lookup.event())
+            self.tell.event(lookup.event())
 
     def next_step(self) -> int:
         """The number of the next step."""

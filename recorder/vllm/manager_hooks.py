@@ -122,7 +122,7 @@ def _tell_resume(
         event["route"] = dict.fromkeys(blocks, "load")
     elif not at:
         event["route"] = dict.fromkeys(blocks, "recompute")
-    hooks.sink(event)
+    hooks.tell.event(event)
 
 
 def copy_on_write(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -137,12 +137,10 @@ def copy_on_write(hooks: Hooks, original: Any) -> Callable[..., Any]:
         try:
             state = hooks.pool(self.block_pool)
             ends = [source_block.block_id, cow_block.block_id]
-            hooks.sink({"ev": "touch", "pool": state.name, "blocks": ends, "owner": COPY_OWNER})
+            hooks.tell.touch(ends, None, None, state.name, COPY_OWNER)
             # The reference of the hit passes from the request to the copy.
-            hooks.sink(
-                {"ev": "free", "group": state.group(self.kv_cache_group_id), "req": request_id,
-                 "blocks": ends[:1]}
-            )  # fmt: skip
+            group = state.group(self.kv_cache_group_id)
+            hooks.tell.free(ends[:1], group, request_id, None, None, None)
         except Exception as e:
             hooks.fail("copy on write", e)
         return result
@@ -159,9 +157,8 @@ def put_aside(hooks: Hooks, original: Any) -> Callable[..., Any]:
             state = hooks.pool(self.block_pool)
             ids = [b.block_id for b in blocks if not b.is_null]
             if ids:
-                pool = state.name
-                hooks.sink({"ev": "touch", "pool": pool, "blocks": ids, "owner": DEFERRED_OWNER})
-                hooks.sink({"ev": "free", "pool": pool, "blocks": ids, "req": request.request_id})
+                hooks.tell.touch(ids, None, None, state.name, DEFERRED_OWNER)
+                hooks.tell.free(ids, None, request.request_id, state.name, None, None)
         except Exception as e:
             hooks.fail("deferred free", e)
         return blocks

@@ -14,18 +14,6 @@ Make = Callable[[Hooks, Any], Callable[..., Any]]
 """Given the hooks and the engine's function, the wrapper around it."""
 
 
-def _holding(state: PoolState, who: Holder, event: dict[str, Any]) -> dict[str, Any]:
-    """The event with whose blocks they are."""
-    if who.req is not None and who.number is not None:
-        event["group"] = state.group(who.number)
-        event["req"] = who.req
-    else:
-        event["pool"] = state.name
-        if who.owner is not None:
-            event["owner"] = who.owner
-    return event
-
-
 def get_new_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """`alloc`, behind the hashes that went because the blocks were taken."""
 
@@ -38,13 +26,23 @@ def get_new_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
                     hooks.tell_lookup()
                 if state.removed:
                     state.tell_removed("evict")
-                event = {"ev": "alloc", "blocks": [b.block_id for b in blocks]}
-                hooks.sink(_holding(state, holder(_getframe(1)), event))
+                _tell_alloc(hooks, state, [b.block_id for b in blocks], holder(_getframe(1)))
             except Exception as e:
                 hooks.fail("alloc", e)
         return blocks
 
     return wrapper
+
+
+def _tell_alloc(hooks: Hooks, state: PoolState, ids: list[int], who: Holder) -> None:
+    tell = hooks.tell
+    if who.number is not None:
+        tell.alloc(ids, state.group(who.number), who.req, None)
+        return
+    # An `alloc` is for a request; another holder takes the reference over.
+    tell.alloc(ids, None, None, state.name)
+    tell.touch(ids, None, None, state.name, who.owner)
+    tell.free(ids, None, None, state.name, None, None)
 
 
 def free_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -75,14 +73,17 @@ def _tell_free(hooks: Hooks, pool: Any, blocks: list[Any], who: Holder) -> None:
         return
     if who.slides and who.number in state.sliding:
         # Freed from the far end of what the window left; a table is told in token order.
-        hooks.sink(
-            {"ev": "slide", "group": state.groups[who.number], "req": who.req,
-             "blocks": ids[::-1]}
-        )  # fmt: skip
-    event = _holding(state, who, {"ev": "free", "blocks": ids})
-    if hooks.front:
-        event["front"] = hooks.front
-    hooks.sink(event)
+        hooks.tell.slide(state.groups[who.number], who.req, ids[::-1])
+    _give_back(hooks, state, ids, who, hooks.front or None)
+
+
+def _give_back(
+    hooks: Hooks, state: PoolState, ids: list[int], who: Holder, front: list[int] | None
+) -> None:
+    if who.number is not None:
+        hooks.tell.free(ids, state.group(who.number), who.req, None, None, front)
+    else:
+        hooks.tell.free(ids, None, None, state.name, who.owner, front)
 
 
 def prepend_n(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -131,7 +132,10 @@ def _tell_touch(hooks: Hooks, pool: Any, blocks: Any, who: Holder) -> None:
             mine = who
             if len(groups) > 1 and who.req is not None:
                 mine = who._replace(number=number)
-            hooks.sink(_holding(state, mine, {"ev": "touch", "blocks": ids}))
+            if mine.number is not None:
+                hooks.tell.touch(ids, state.group(mine.number), mine.req, None, None)
+            else:
+                hooks.tell.touch(ids, None, None, state.name, mine.owner)
 
 
 def unpin_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -144,7 +148,7 @@ def unpin_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
             state = hooks.pool(self)
             ids = [b.block_id for b in blocks]
             if ids:
-                hooks.sink(_holding(state, holder(_getframe(1)), {"ev": "free", "blocks": ids}))
+                _give_back(hooks, state, ids, holder(_getframe(1)), None)
         except Exception as e:
             hooks.fail("unpin", e)
         return result
@@ -251,8 +255,8 @@ def move_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
             who = holder(_getframe(1))
             if who.req is not None:
                 ends = [src_block.block_id, dst_block.block_id]
-                hooks.sink({"ev": "touch", "pool": state.name, "blocks": ends, "owner": COPY_OWNER})
-                hooks.sink(_holding(state, who, {"ev": "free", "blocks": ends[1:]}))
+                hooks.tell.touch(ends, None, None, state.name, COPY_OWNER)
+                _give_back(hooks, state, ends[1:], who, None)
         except Exception as e:
             hooks.fail("move", e)
         return result
@@ -269,7 +273,7 @@ def reset(hooks: Hooks, original: Any) -> Callable[..., Any]:
             try:
                 state = hooks.pool(self)
                 state.removed.clear()
-                hooks.sink({"ev": "reset", "pool": state.name})
+                hooks.tell.event({"ev": "reset", "pool": state.name})
             except Exception as e:
                 hooks.fail("reset", e)
         return done

@@ -72,10 +72,7 @@ class PoolState:
             found[1].append(hash_of(key[:-GROUP_BYTES]))
         for number, (blocks, hashes) in by_group.items():
             group = self.group(int.from_bytes(number, "big"))
-            self.hooks.sink(
-                {"ev": "unpublish", "group": group, "blocks": blocks, "hashes": hashes,
-                 "reason": reason}
-            )  # fmt: skip
+            self.hooks.tell.unpublish(group, blocks, hashes, reason)
 
     def tell_inserted(self, req: str | None) -> None:
         """Tell the hashes that can now be hit, in runs of blocks that go on behind one another."""
@@ -104,12 +101,8 @@ class PoolState:
         self, number: bytes, blocks: list[int], hashes: list[int], end: int, req: str | None
     ) -> None:
         group = int.from_bytes(number, "big")
-        event: dict[str, Any] = {
-            "ev": "publish", "group": self.group(group), "blocks": blocks, "hashes": hashes,
-        }  # fmt: skip
         unit = self.units.get(group, 0)
+        tokens = None
         if end >= 0 and unit:
-            event["tokens"] = [-(-end // unit) * unit - len(blocks) * unit, end]
-        if req is not None:
-            event["req"] = req
-        self.hooks.sink(event)
+            tokens = [-(-end // unit) * unit - len(blocks) * unit, end]
+        self.hooks.tell.publish(self.group(group), blocks, hashes, tokens, req)

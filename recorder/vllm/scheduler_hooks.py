@@ -35,7 +35,7 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     if lookup is not None and lookup.req not in hooks.refused:
         hooks.refused.add(lookup.req)
         free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        hooks.sink({"ev": "refuse", "req": lookup.req, "reason": "no room", "free": free})
+        hooks.tell.event({"ev": "refuse", "req": lookup.req, "reason": "no room", "free": free})
     counts = out.num_scheduled_tokens
     zeroed = getattr(out, "new_block_ids_to_zero", None)
     copies = getattr(out, "kv_cache_block_copies", None)
@@ -43,36 +43,35 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
         return
     step = hooks.next_step()
     setattr(out, STEP, step)
-    reqs: list[str] = []
-    starts: list[int] = []
+    # In the order of scheduling: a request may go on from blocks that one before it in the very
+    # same step is about to fill.
+    reqs = list(counts)
+    starts = [0] * len(reqs)
+    place = {req: i for i, req in enumerate(reqs)}
     tables: list[int] = []
     for new in out.scheduled_new_reqs:
+        i = place[new.req_id]
         _admit(hooks, scheduler, new.req_id)
-        _change(tables, len(reqs), REPLACE, new.block_ids)
-        reqs.append(new.req_id)
-        starts.append(new.num_computed_tokens)
+        _change(tables, i, REPLACE, new.block_ids)
+        starts[i] = new.num_computed_tokens
     cached = out.scheduled_cached_reqs
     resumed = _resumed(cached)
-    for i, req in enumerate(cached.req_ids):
-        fresh = cached.new_block_ids[i]
+    for req, fresh, start in zip(
+        cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+    ):
+        i = place[req]
         if req in resumed:
             _admit(hooks, scheduler, req)
-            _change(tables, len(reqs), REPLACE, fresh)
+            _change(tables, i, REPLACE, fresh)
         elif fresh is not None:
-            _change(tables, len(reqs), APPEND, fresh)
-        reqs.append(req)
-        starts.append(cached.num_computed_tokens[i])
-    event: dict[str, Any] = {
-        "ev": "dispatch", "step": step, "reqs": reqs, "starts": starts,
-        "counts": [counts[req] for req in reqs],
-    }  # fmt: skip
-    if tables:
-        event["tables"] = tables
-    if zeroed and not hooks.executes:
-        event["zeroed"] = list(zeroed)
-    if copies and not hooks.executes:
-        event["copies"] = [end for c in copies for end in (c.src_block_id, c.dst_block_id)]
-    hooks.sink(event)
+            _change(tables, i, APPEND, fresh)
+        starts[i] = start
+    ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
+    hooks.tell.dispatch(
+        step, reqs, starts, list(counts.values()), tables or None,
+        list(zeroed) if zeroed and not hooks.executes else None,
+        ends if ends and not hooks.executes else None,
+    )  # fmt: skip
 
 
 def _resumed(cached: Any) -> Any:
@@ -111,7 +110,7 @@ def _admit(hooks: Hooks, scheduler: Any, req: str) -> None:
         salt = getattr(request, "cache_salt", None)
         if salt is not None:
             event["tenant"] = hooks.keyed.text(salt)
-    hooks.sink(event)
+    hooks.tell.event(event)
 
 
 def update(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -123,7 +122,7 @@ def update(hooks: Hooks, original: Any) -> Callable[..., Any]:
         try:
             step = getattr(scheduler_output, STEP, None)
             if step is not None:
-                hooks.sink({"ev": "retire", "step": step})
+                hooks.tell.retire(step)
             for req in scheduler_output.scheduled_spec_decode_tokens:
                 if req in self.requests:
                     drafts[req] = self.requests[req].num_computed_tokens
@@ -135,7 +134,7 @@ def update(hooks: Hooks, original: Any) -> Callable[..., Any]:
                 request = self.requests.get(req)
                 if request is not None and 0 < request.num_computed_tokens < before:
                     to = request.num_computed_tokens
-                    hooks.sink({"ev": "rollback", "req": req, "to": to})
+                    hooks.tell.event({"ev": "rollback", "req": req, "to": to})
         except Exception as e:
             hooks.fail("retire", e)
         return result
@@ -148,7 +147,7 @@ def preempt(hooks: Hooks, original: Any) -> Callable[..., Any]:
 
     def wrapper(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            hooks.sink({"ev": "preempt", "req": request.request_id})
+            hooks.tell.event({"ev": "preempt", "req": request.request_id})
         except Exception as e:
             hooks.fail("preempt", e)
         return original(self, request, *args, **kwargs)
@@ -167,7 +166,7 @@ def free_request(hooks: Hooks, original: Any) -> Callable[..., Any]:
                 event = {"ev": "abort", "req": request.request_id, "reason": status}
             else:
                 event = {"ev": "finish", "req": request.request_id}
-            hooks.sink(event)
+            hooks.tell.event(event)
         except Exception as e:
             hooks.fail("finish", e)
         return original(self, request, *args, **kwargs)
@@ -185,8 +184,8 @@ def release_copies(hooks: Hooks, original: Any) -> Callable[..., Any]:
             if len(self.deferred_frees) > before:
                 pool = hooks.pool(self.kv_cache_manager.block_pool).name
                 ids = [b.block_id for b in blocks if not b.is_null]
-                hooks.sink({"ev": "touch", "pool": pool, "blocks": ids, "owner": DEFERRED_OWNER})
-                hooks.sink({"ev": "free", "pool": pool, "blocks": ids, "owner": COPY_OWNER})
+                hooks.tell.touch(ids, None, None, pool, DEFERRED_OWNER)
+                hooks.tell.free(ids, None, None, pool, COPY_OWNER, None)
         except Exception as e:
             hooks.fail("copy release", e)
         return result

@@ -1,0 +1,239 @@
+"""What each step writes and reads, worked out from what its worker was told.
+
+A recorder does not list blocks on the hot path: a `dispatch` says which requests run from which
+token, how many tokens, and what changed in their block tables. From that every access follows:
+
+- attention writes the step's tokens, then reads the history, of a window only what is in it;
+- a recurrent layer reads the state at the start, then writes the one at the end;
+- blocks to be cleared and copies on write come before all of it.
+
+They stand where the worker begins the step, if it says so (a `buffer` event that reads
+`block_table`), else right behind the `dispatch`. A `dispatch` without `reqs` goes on with those of
+the one before, a token each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Data = dict[str, Any]
+
+BLOCK_TABLE = "block_table"
+"""The buffer whose read marks where a worker begins a step; its write says that one will."""
+
+FORGOTTEN = 64
+"""Steps that no worker ever began, of those that were dispatched so long ago."""
+
+
+@dataclass(slots=True)
+class _Group:
+    name: str
+    pool: str
+    form: str
+    unit: int
+    window: int = 0
+    chunked: bool = False
+    ratio: int = 1
+    overlap: int = 0
+    states: str = ""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One dispatched step that has not been worked out yet."""
+
+    step: int
+    reqs: list[str]
+    starts: list[int]
+    counts: list[int]
+    tables: list[list[list[int]]]
+    zeroed: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+
+
+class Reads:
+    """Follows the block tables of a worker and says what its steps touch."""
+
+    def __init__(self) -> None:
+        self._tables: list[str] = []
+        self._groups: dict[str, list[_Group]] = {}
+        self._held: dict[str, list[list[int]]] = {}
+        self._last: _Batch | None = None
+        self._waiting: dict[int, _Batch] = {}
+        self._worker = False
+
+    def derive(self, events: Iterable[Data]) -> Iterator[Data]:
+        """The events, with the accesses of each step where they happen."""
+        for event in events:
+            ev = event.get("ev")
+            if ev == "dispatch" and ("starts" in event or "reqs" not in event):
+                batch = self._begin(event)
+                yield _spelled(event, batch)
+                if batch is not None:
+                    if self._worker:
+                        self._wait(batch)
+                    else:
+                        yield from self._accesses(batch)
+                continue
+            if ev == "retire":
+                late = self._waiting.pop(_number(event.get("step")), None)
+                if late is not None:
+                    yield from self._accesses(late)
+            yield event
+            if ev == "group":
+                self._declare(event)
+            elif ev in ("finish", "abort"):
+                self._held.pop(str(event.get("req")), None)
+            elif ev == "buffer" and event.get("name") == BLOCK_TABLE:
+                self._worker = True
+                if event.get("op") == "read":
+                    ready = self._waiting.pop(_number(event.get("step")), None)
+                    if ready is not None:
+                        yield from self._accesses(ready)
+
+    def _wait(self, batch: _Batch) -> None:
+        self._waiting[batch.step] = batch
+        if len(self._waiting) > FORGOTTEN:
+            del self._waiting[next(iter(self._waiting))]
+
+    def _declare(self, event: Data) -> None:
+        """Groups count by their block table, in the order in which they are declared."""
+        if "table_index" not in event:
+            return
+        table = str(event.get("table", event["group"]))
+        number = int(event["table_index"])
+        while len(self._tables) <= number:
+            self._tables.append("")
+        if self._tables[number] != table:
+            self._tables[number] = table
+            self._groups[table] = []
+        unit = event.get("block_tokens")
+        if not isinstance(unit, int) or unit <= 0:
+            return
+        mine = self._groups[table]
+        mine[:] = [g for g in mine if g.name != event["group"]]
+        mine.append(
+            _Group(
+                event["group"], str(event.get("pool")), str(event.get("form")), unit,
+                event.get("window") or 0, event.get("window_kind") == "chunked",
+                event.get("ratio") or 1, event.get("overlap") or 0, str(event.get("states", "")),
+            )
+        )  # fmt: skip
+
+    def _begin(self, event: Data) -> _Batch | None:
+        """Bring the tables up to date, and keep what the step will see of them."""
+        if "reqs" not in event:
+            last = self._last
+            if last is None:
+                return None
+            starts = [s + n for s, n in zip(last.starts, last.counts, strict=True)]
+            reqs, counts = last.reqs, [1] * len(last.reqs)
+        else:
+            reqs, starts, counts = event["reqs"], event["starts"], event["counts"]
+        self._change(event.get("tables") or [], reqs)
+        tables = [[list(t) for t in self._held.get(str(r), [])] for r in reqs]
+        batch = _Batch(
+            _number(event.get("step")), reqs, starts, counts, tables,
+            event.get("zeroed") or [], event.get("copies") or [],
+        )  # fmt: skip
+        self._last = batch
+        return batch
+
+    def _change(self, tables: list[int], reqs: list[str]) -> None:
+        at = 0
+        while at + 3 <= len(tables):
+            req, how, groups = str(reqs[tables[at]]), tables[at + 1], tables[at + 2]
+            at += 3
+            if how:
+                self._held[req] = []
+            held = self._held.setdefault(req, [])
+            while len(held) < groups:
+                held.append([])
+            for number in range(groups):
+                count = tables[at]
+                held[number].extend(tables[at + 1 : at + 1 + count])
+                at += 1 + count
+
+    def _accesses(self, batch: _Batch) -> Iterator[Data]:
+        step = batch.step
+        pools = dict.fromkeys(g.pool for groups in self._groups.values() for g in groups)
+        pool = next(iter(pools), None)
+        if batch.zeroed:
+            yield {"ev": "zero", "step": step, "pool": pool, "blocks": batch.zeroed}
+        if batch.copies:
+            ends = batch.copies
+            yield {"ev": "copy", "step": step, "pool": pool, "src": ends[::2], "dst": ends[1::2]}
+        for number, name in enumerate(self._tables):
+            for group in self._groups.get(name, ()):
+                yield from _of_group(batch, number, group)
+
+
+def derive_reads(events: Iterable[Data]) -> Iterator[Data]:
+    """The events of a recording with the accesses of its steps."""
+    return Reads().derive(events)
+
+
+def _of_group(batch: _Batch, number: int, group: _Group) -> Iterator[Data]:
+    """One layer runs the whole batch: what one request writes, another may read in the same step."""
+    find = _states if group.form == "recurrent" else _tokens
+    writes: list[Data] = []
+    uses: list[Data] = []
+    for i, req in enumerate(batch.reqs):
+        if number < len(batch.tables[i]):
+            about = {"step": batch.step, "req": req, "group": group.name}
+            start = batch.starts[i]
+            blocks = batch.tables[i][number]
+            write, use = find(group, blocks, start, start + batch.counts[i])
+            if write:
+                writes.append({"ev": "write", **about, **write})
+            if use:
+                uses.append({"ev": "use", **about, **use})
+    yield from uses + writes if group.form == "recurrent" else writes + uses
+
+
+def _tokens(group: _Group, blocks: list[int], start: int, end: int) -> tuple[Data, Data]:
+    """What attention writes and reads."""
+    unit = group.unit
+    low, high = start, end
+    if group.ratio > 1 and group.form != "tail":
+        low, high = start // group.ratio * group.ratio, end // group.ratio * group.ratio
+    write: Data = {}
+    written = blocks[low // unit : -(-high // unit)]
+    if high > low and written:
+        write = {"blocks": written, "tokens": [low, high]}
+    first = 0
+    if group.form == "tail":
+        first = max(0, start - start % group.ratio - group.overlap)
+    elif group.chunked:
+        first = start - start % group.window
+    elif group.window:
+        first = max(0, start - group.window + 1)
+    read = blocks[first // unit : -(-high // unit)]
+    return write, {"blocks": read, "tokens": [first, high]} if high > first and read else {}
+
+
+def _states(group: _Group, blocks: list[int], start: int, end: int) -> tuple[Data, Data]:
+    """The state at `start`, if any, is read; the one at `end` is written, and where all are kept
+    those at block ends between."""
+    unit = group.unit
+    if group.states == "none":
+        before, after = blocks[:1], blocks[:1]
+    else:
+        before = blocks[(start - 1) // unit : (start - 1) // unit + 1] if start else []
+        last = (end - 1) // unit
+        after = blocks[start // unit if group.states == "all" else last : last + 1]
+    write: Data = {"blocks": after, "tokens": [start, end]} if after else {}
+    return write, {"blocks": before} if start and before else {}
+
+
+def _spelled(event: Data, batch: _Batch | None) -> Data:
+    """A `dispatch` that goes on with the requests of the one before names them."""
+    if batch is None or "reqs" in event:
+        return event
+    return {**event, "reqs": batch.reqs}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else -1

@@ -1,0 +1,93 @@
+"""A stand-in for a connector that fetches KV from another engine, recorded as such a one would be.
+
+The network is left out: how much of a request is to be had elsewhere, and when it has come, says
+the story. Everything that the scheduler decides about it is the release's own doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
+
+_MIXIN: tuple[type, ...] = (base.SupportsHMA,) if hasattr(base, "SupportsHMA") else ()
+
+
+class Metadata(base.KVConnectorMetadata):
+    """Nothing to tell the worker."""
+
+
+class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
+    """Fetches what the story says is elsewhere, all at once and asynchronously."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.elsewhere: dict[str, int] = {}
+        """Tokens of a request that another engine has."""
+        self.sink: Any = None
+        self.scheduler: Any = None
+        self.loading: dict[str, list[str]] = {}
+
+    requires_kv_delivery = property(lambda self: False)
+
+    # --- the scheduler's side ----------------------------------------------------------------
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
+        more = max(0, self.elsewhere.get(request.request_id, 0) - num_computed_tokens)
+        return more, more > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if not num_external_tokens:
+            return
+        req = request.request_id
+        self.elsewhere.pop(req, None)
+        until = request.num_computed_tokens + num_external_tokens
+        end = until if request.num_computed_tokens else num_external_tokens
+        managers = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        for manager, ids in zip(managers, blocks.get_block_ids(), strict=True):
+            self._begin(req, manager, ids, num_external_tokens, end)
+
+    def _begin(self, req: str, manager: Any, ids: list[int], count: int, end: int) -> None:
+        unit = manager.block_size
+        first = (len(ids) * unit - count) // unit if not end else (end - count) // unit
+        state = manager.block_pool.hkvtool_state
+        handle = f"{req}.{manager.kv_cache_group_id}"
+        mine = [i for i in ids[first:] if i]
+        if mine:
+            self.loading.setdefault(req, []).append(handle)
+            self.sink(
+                {"ev": "load_begin", "handle": handle, "req": req, "blocks": mine,
+                 "group": state.group(manager.kv_cache_group_id)}
+            )  # fmt: skip
+
+    def worker_transferred(self, output: Any, step: Any) -> None:
+        """What has come in is told before the engine hears of it."""
+        for req in sorted(output.finished_recving or ()):
+            for handle in self.loading.pop(req, ()):
+                self.sink({"ev": "load_end", "handle": handle, "ok": True})
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        return Metadata()
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, Any]:
+        return False, None
+
+    def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, Any]:
+        return False, None
+
+    # --- the worker's side, which is not here ------------------------------------------------
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None: ...
+
+    def wait_for_layer_load(self, layer_name: str) -> None: ...
+
+    def save_kv_layer(self, layer_name: str, kv: Any, metadata: Any, **kwargs: Any) -> None: ...
+
+    def wait_for_save(self) -> None: ...
+
+
+def watch(engine: Any, told: Mapping[str, int]) -> None:
+    """Give the connector what it needs to record, and tell it what is to be had elsewhere."""
+    engine.connector.sink, engine.connector.scheduler = engine.sink, engine.scheduler
+    engine.connector.elsewhere.update(told)
