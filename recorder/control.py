@@ -120,9 +120,9 @@ def ask(pid: int, request: dict[str, Any]) -> dict[str, Any]:
     folder = socket_folder()
     path = os.path.join(folder or "", f"{pid}.sock")
     hint = "start it with HKV_ATTACH=1, and hkvtool installed beside its engine"
+    if not os.path.exists(f"/proc/{pid}"):
+        raise HkvError(f"there is no process {pid}")
     if folder is None or not os.path.exists(path):
-        if not os.path.exists(f"/proc/{pid}"):
-            raise HkvError(f"there is no process {pid}")
         raise HkvError(f"process {pid} has not loaded hkvtool, or is another user's", hint=hint)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -140,7 +140,11 @@ def listening(pids: Iterable[int]) -> list[int]:
     folder = socket_folder()
     if folder is None:
         return []
-    return [pid for pid in pids if os.path.exists(os.path.join(folder, f"{pid}.sock"))]
+    # A socket outlives a process that was killed.
+    return [
+        pid for pid in pids
+        if os.path.exists(os.path.join(folder, f"{pid}.sock")) and os.path.exists(f"/proc/{pid}")
+    ]  # fmt: skip
 
 
 def family(pid: int) -> list[int]:

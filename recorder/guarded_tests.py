@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hkvtool.recorder.guard import Guard, Mode
 from hkvtool.recorder.guarded import Guarded
-from hkvtool.recorder.session import current, say
+from hkvtool.recorder.hook_sets import attach_imported
+from hkvtool.recorder.session import current
 from hkvtool.recorder.violation import Violation
-
-HOOK_SETS = {
-    "vllm": "hkvtool.recorder.vllm.plugin",
-    "transformers.generation.continuous_batching": "hkvtool.recorder.transformers",
-}
-"""Modules whose `register` attaches to an engine, by what the engine is known to be imported by."""
 
 
 class GuardedTests:
@@ -39,13 +32,7 @@ class GuardedTests:
         self.tests += 1
         self.guard.test = test
         self.guard.judging = judged
-        for engine, hooks in HOOK_SETS.items():
-            if engine in sys.modules and engine not in self.engines:
-                self.engines.append(engine)
-                try:
-                    importlib.import_module(hooks).register()
-                except Exception as e:
-                    say(f"cannot attach to {engine}: {type(e).__name__}: {e}")
+        self.engines += attach_imported(self.engines)
 
     def broken(self) -> list[Violation]:
         """What broke since this was last asked, in order."""

@@ -9,17 +9,18 @@ from types import TracebackType
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import remove_recording
+from hkvtool.recorder.hook_sets import attach_imported
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.session import current, say
-from hkvtool.recorder.settings import Settings, SettingsError, policy_of, read_key
+from hkvtool.recorder.settings import Settings, SettingsError, fresh_key, policy_of, read_key
 
 _SUFFIX, _SEALED = ".duckdb", ".hkv"
 
 
 class record:
-    """Record what the engines in this process do, from here to the end of the `with` block, or
-    from the call to `close()`.
+    """Record what the engines that this process has imported do, from here to the end of the
+    `with` block, or from the call to `close()`.
 
     `output` is a trace, ``NAME.duckdb``, which is made at the end where DuckDB is installed beside
     the engine (else the recording is kept), or a recording, ``NAME.hkv``. With `policy` "grow"
@@ -44,8 +45,8 @@ class record:
             raise HkvError(f"{path} exists already", hint="force=True replaces it")
         self.output, self._force = path, force
         try:
-            key = {} if hash_key is None else {"key": read_key(os.fspath(hash_key))}
-            settings = Settings(policy_of(policy), keep_tokens=keep_tokens, **key)
+            key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
+            settings = Settings(policy_of(policy), keep_tokens=keep_tokens, key=key)
         except SettingsError as e:
             raise HkvError(str(e)) from e
         except OSError as e:
@@ -58,6 +59,7 @@ class record:
             raise made.error()
         self.recording = made
         session.take(made)
+        attach_imported()
 
     def close(self, *, complete: bool = True) -> None:
         """End the recording, and make the trace."""

@@ -178,9 +178,7 @@ class Sealer:
             for group, sealed in enumerate(segment.rings):
                 columns = file.read_row_group(group).to_pydict()
                 rows = zip(*(columns[name] for name in COLUMNS), strict=True)
-                records = [
-                    Record(*row, end=0) for row in rows if _code(row[0], row[3]) in _DECLARED
-                ]
+                records = [Record(*row, 0) for row in rows if _code(row[0], row[3]) in _DECLARED]
                 gone = sealed.stored - len(records)
                 said = {"rows": len(records), "stored": len(records),
                         "vanished": sealed.vanished + gone}  # fmt: skip

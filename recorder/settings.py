@@ -47,7 +47,7 @@ class Settings:
     rings: str = ""
     triggers: tuple[str, ...] = ()
     """Reasons for which a snapshot is taken where a guard asks for one; none: for all."""
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
+    key: bytes = field(default_factory=lambda: fresh_key(), repr=False)
 
     @staticmethod
     def of_environment(environ: Mapping[str, str]) -> Settings:
@@ -99,6 +99,11 @@ class Settings:
         """The recording has ended: nobody can tell any more what its hashes stand for."""
         with suppress(OSError):
             replace(self, key=b"").write(folder)
+
+
+def fresh_key() -> bytes:
+    """Of one recording: what it hashes can be compared within it only."""
+    return secrets.token_bytes(_KEY_BYTES)
 
 
 def policy_of(text: str) -> Policy:

@@ -46,17 +46,25 @@ def settings_of(
 ) -> Settings:
     """The settings that options say. Raises HkvError."""
     from hkvtool.model.ring_format import Policy
-    from hkvtool.recorder.settings import Settings, SettingsError, policy_of, read_key
+    from hkvtool.recorder.ring import RING_BYTES
+    from hkvtool.recorder.settings import (
+        MAX_BYTES,
+        Settings,
+        SettingsError,
+        fresh_key,
+        policy_of,
+        read_key,
+    )
 
     try:
         named = policy_of(policy)
         if named == Policy.GROW:
             raise SettingsError("--policy grow waits for the disk: an engine must not")
-        key = {} if hash_key is None else {"key": read_key(os.fspath(hash_key))}
+        key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
         codes = tuple(code.strip().upper() for code in (trigger or "").split(",") if code.strip())
         return Settings(
-            named, ring_bytes or 0, max_bytes or 0, keep_tokens=keep_tokens, triggers=codes,
-            rings=os.path.abspath(rings) if rings else "", **key,
+            named, ring_bytes or RING_BYTES, max_bytes or MAX_BYTES, keep_tokens=keep_tokens,
+            rings=os.path.abspath(rings) if rings else "", triggers=codes, key=key,
         )  # fmt: skip
     except SettingsError as e:
         raise HkvError(str(e), hint="see `hkvtool record --help`") from e

@@ -1,0 +1,70 @@
+"""`hkvtool seal`: seal the rings of a recording from beside the program, as in a sidecar."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from time import sleep
+from typing import Annotated
+
+import typer
+
+from hkvtool.cli.amounts import seconds, size
+from hkvtool.cli.status_line import StatusLine
+from hkvtool.model.errors import HkvError
+from hkvtool.model.text import shown
+
+_LOOK = 0.5
+
+
+def command(
+    recording: Annotated[
+        Path,
+        typer.Argument(
+            metavar="NAME.hkv", help="The folder that is recorded to.", show_default=False
+        ),
+    ],
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", help="Stop there; with --keep delete the oldest instead."),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", help="Delete what is older, e.g. 24h.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the folder, if it is not there yet.")
+    ] = False,
+) -> None:
+    """Move what is recorded from the rings into Parquet segments, until SIGTERM or Ctrl-C.
+
+    `hkvtool record` does this by itself. It is for a program that was started with HKV_RECORD by
+    something else: in a container of its own, this one beside it.
+    """
+    from hkvtool.model.recording import is_recording
+    from hkvtool.recorder.sealer import Sealer
+    from hkvtool.recorder.sealing import Bounds, Sealing
+
+    stop = threading.Event()
+    before = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        bounds = Bounds(size(max_size, "--max-size"), seconds(keep, "--keep"))
+        folder = os.path.abspath(recording)
+        while wait and not is_recording(folder) and not stop.is_set():
+            sleep(_LOOK)
+        if stop.is_set():
+            return
+        if not is_recording(folder):
+            raise HkvError(f"{folder} holds no recording", hint="--wait waits for it")
+        sealing = Sealing(Sealer(folder), bounds)
+        status = StatusLine()
+        with status.shown():
+            sealing.run(stop.wait, lambda: False, status.tell)
+        sealing.sealer.close()
+        last = sealing.status()
+        print(f"{shown(folder)}: {last.events:,} events, {last.dropped:,} dropped", file=sys.stderr)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

