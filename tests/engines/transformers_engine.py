@@ -28,7 +28,9 @@ def model(kind: str, window: int = WINDOW) -> Any:
         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
     }  # fmt: skip
     if kind == "qwen3":
-        made = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(num_hidden_layers=2, **common))
+        made = transformers.Qwen3ForCausalLM(
+            transformers.Qwen3Config(num_hidden_layers=2, **common)
+        )
     elif kind == "gemma3":
         made = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
             num_hidden_layers=4, sliding_window=window, query_pre_attn_scalar=16,
@@ -101,9 +103,7 @@ def generate(
 ) -> dict[str, Any]:  # fmt: skip
     """Run prompts in waves; `tamper` is given the cache before the first."""
     done: dict[str, Any] = {}
-    with manager(
-        made, settings(**changes), new_tokens=new_tokens, sequences=sequences
-    ) as running:
+    with manager(made, settings(**changes), new_tokens=new_tokens, sequences=sequences) as running:
         while running.batch_processor is None:
             if not running.is_running():
                 raise AssertionError(running.background_thread_status.fatal_error)
@@ -144,5 +144,3 @@ def plainly(made: Any, prompt: Sequence[int], new_tokens: int) -> list[int]:
     made.set_attn_implementation(implementation)
     tokens: list[int] = out[0, len(prompt) :].tolist()
     return tokens
-
-

@@ -1,0 +1,142 @@
+"""What all hooks share: where events go, and what becomes of a hook that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from hkvtool.model.events import FORMAT
+from hkvtool.recorder.guard import GuardError
+from hkvtool.recorder.transformers.cache_state import CacheState, GroupState
+from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
+from hkvtool.recorder.vllm.tell import Tell
+
+log = logging.getLogger("hkvtool.transformers")
+
+EVIDENCE = ("host", "step", "layout")
+"""What the hooks let a rule see when all of them hold."""
+
+STATE = "hkvtool_state"
+"""Attribute of the engine's caches, allocators and ledgers that leads to what is known of them."""
+
+
+class Hooks:
+    """One attachment: its wrappers, and what they know of each cache."""
+
+    def __init__(self, tell: Tell, keyed: Callable[[Any], str], engine: str) -> None:
+        self.tell = tell
+        self.keyed = keyed
+        self.engine = engine
+        self.evidence = list(EVIDENCE)
+        self.failed: dict[str, str] = {}
+        """Why a hook was taken off, by name."""
+        self.live: set[str] = set()
+        """Requests that were admitted and have not ended."""
+        self.refused: set[str] = set()
+        self.preempting = False
+        """What ends now, ends to come back."""
+        self.steps = 0
+        self.transfers = 0
+        self.asked: dict[str, tuple[int, dict[str, list[int]], dict[str, int]]] = {}
+        """The last lookup of each request that has not taken what was found: tokens asked for,
+        blocks and tokens found by group."""
+        self._caches: list[CacheState] = []
+        self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
+        self._begun = False
+
+    # --- wrappers --------------------------------------------------------------------------
+
+    def install(
+        self, name: str, target: Target, wrapper: Callable[..., Any], gives: tuple[str, ...]
+    ) -> None:
+        """Wrap one function; `gives` is the evidence that goes when its hook fails."""
+        wrap(target, wrapper)
+        self._targets[name] = (target, gives)
+
+    def remove(self) -> None:
+        """Put every function of the engine back, and forget its caches."""
+        for target, _ in self._targets.values():
+            unwrap(target)
+        self._targets.clear()
+        for state in self._caches:
+            state.forget()
+        self._caches.clear()
+
+    def fail(self, name: str, error: Exception) -> None:
+        """A hook raised: it is taken off, the trace says so, and the engine goes on."""
+        if isinstance(error, GuardError):
+            raise error
+        if name in self.failed:
+            return
+        self.failed[name] = f"{type(error).__name__}: {error}"
+        log.warning("the hook on %s failed and is off: %s", name, self.failed[name])
+        target, gives = self._targets.pop(name, (None, ()))
+        if target is not None:
+            unwrap(target)
+        self.evidence = [c for c in self.evidence if c not in gives]
+        note = f"the hook on {name} failed: {self.failed[name]}"
+        self.tell.event({"ev": "evidence", "evidence": list(self.evidence), "note": note})
+
+    def begin(self, note: str = "") -> None:
+        """The first line of a trace, once."""
+        if self._begun:
+            return
+        self._begun = True
+        event: dict[str, Any] = {
+            "ev": "trace", "format": FORMAT, "engine": self.engine, "evidence": list(self.evidence),
+        }  # fmt: skip
+        if note:
+            event["note"] = note
+        self.tell.event(event)
+
+    # --- caches ----------------------------------------------------------------------------
+
+    def adopt(self, cache: Any) -> CacheState:
+        """Begin to follow a cache, under names of its own."""
+        state = CacheState(cache, len(self._caches) + 1, self)
+        self._caches.append(state)
+        return state
+
+    def cache(self, cache: Any) -> CacheState | None:
+        """What is known of a cache of the engine."""
+        state: CacheState | None = getattr(cache, STATE, None)
+        return state if state is not None and state.hooks is self else None
+
+    def group(self, owner: Any) -> GroupState | None:
+        """What is known of an allocator, or of the one whose ledger it is."""
+        state: GroupState | None = getattr(owner, STATE, None)
+        return state if state is not None and state.cache.hooks is self else None
+
+    # --- requests --------------------------------------------------------------------------
+
+    def admit(self, req: str) -> None:
+        """The request gets its first blocks."""
+        if req not in self.live:
+            self.live.add(req)
+            self.refused.discard(req)
+            self.tell.event({"ev": "admit", "req": req})
+
+    def refuse(self, req: str) -> None:
+        """The request finds no room; told once until it is let in."""
+        if req not in self.refused:
+            self.refused.add(req)
+            self.tell.event({"ev": "refuse", "req": req})
+
+    def end(self, req: str, how: str) -> None:
+        """The request ends, or gives its blocks back to come again."""
+        if req in self.live:
+            self.live.discard(req)
+            for cache in self._caches:
+                cache.told.pop(req, None)
+            self.asked.pop(req, None)
+            self.tell.event({"ev": how, "req": req})
+
+    def tell_lookup(self, req: str) -> None:
+        """Tell the lookup from which the request now goes on."""
+        found = self.asked.pop(req, None)
+        if found is not None:
+            tokens, blocks, hit = found
+            self.tell.event(
+                {"ev": "lookup", "req": req, "tokens": tokens, "hit": hit, "blocks": blocks}
+            )
