@@ -101,14 +101,15 @@ def explore(
     if out.found:
         return out
     # A small window is settled for good before chance is asked.
-    if window.races:
-        half = (budget - runner.ran) // 2
-        for by, order in islice(portfolio(window, seed), max(0, half)):
+    out.certificate = certify(window, runner, max(1, (budget - runner.ran) // 4), stopped=stopped)
+    if not out.certificate.complete and not out.certificate.failing:
+        for by, order in islice(portfolio(window, seed), max(0, (budget - runner.ran) // 2)):
             if out.found or stopped():
                 return out
             out.sampled += 1
             note(by, order, runner.run(order))
-    out.certificate = certify(window, runner, max(1, budget - runner.ran), stopped=stopped)
+        left = max(1, budget - runner.ran)
+        out.certificate = certify(window, runner, left, stopped=stopped)
     for order, failure in out.certificate.failing:
         note(CERTIFICATE, order, failure)
     return out

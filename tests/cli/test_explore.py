@@ -1,0 +1,39 @@
+"""`hkvtool explore` and `hkvtool minimize`, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def test_the_command_says_what_fails_and_replays_it(hkvtool: Any, cases: Any) -> None:
+    trace = str(cases["B03"].bad)
+    outcome = hkvtool("explore", trace, "--format", "json")
+    assert outcome.code == 1
+    said = json.loads(outcome.out)
+    assert said["found"][0]["failure"]["found"] == 20
+    again = hkvtool("explore", trace, "--schedule", said["found"][0]["schedule"])
+    assert again.code == 1 and "gets the bytes of event 20" in again.out
+    assert hkvtool("explore", str(cases["B03"].good), "--block", "gpu:9").code == 0
+    assert hkvtool("explore", str(cases["B03"].good)).code == 2
+
+
+def test_minimize_writes_a_trace_that_checks_the_same(
+    hkvtool: Any, cases: Any, tmp_path: Path
+) -> None:
+    small = tmp_path / "small.jsonl"
+    outcome = hkvtool("minimize", str(cases["B03"].bad), "-o", str(small), "--format", "json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    assert said["code"] == "HKV703" and said["events"] < 10
+    assert len(small.read_text().splitlines()) == said["events"]
+    assert hkvtool("check", str(small), "--only", "HKV703").code == 1
+
+
+def test_minimize_says_what_it_cannot(hkvtool: Any, cases: Any, tmp_path: Path) -> None:
+    good, bad = str(cases["B03"].good), str(cases["B03"].bad)
+    assert hkvtool("minimize", good).code == 2
+    assert "root findings: F1" in hkvtool("minimize", bad, "--finding", "F9").err
+    assert hkvtool("minimize", bad, "-o", str(tmp_path / "x.duckdb")).code == 2
+    assert list(tmp_path.iterdir()) == []
