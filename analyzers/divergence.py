@@ -1,9 +1,9 @@
 """Where two traces of the same work part, lane by lane.
 
 A lane does one thing after the other, so that its events can be put side by side one by one; what
-other lanes did meanwhile does not matter. Times and the recorder's own counts are left out, and
-hashes, handles and edges are known by the order in which each trace names them first: recorders
-key them anew for every recording.
+other lanes did meanwhile does not matter. Times and the recorder's own counts are left out. Hashes,
+handles, edges and addresses are others in every recording: they are known by the order in which
+each trace names them first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _LEFT_OUT = frozenset({"ts", "seq", "note"})
 
 _NAMED = {
     "hashes": "hash", "handle": "handle", "event": "edge", "values": "bytes", "key": "key",
+    "pointers": "pointer",
 }  # fmt: skip
 """Keys whose values mean nothing from one recording to the next, and what they name."""
 
@@ -101,10 +102,12 @@ class _Names:
         for key, value in event.meant.data.items():
             if key in _LEFT_OUT:
                 continue
-            if key in _NAMED and not (key == "event" and event.ev not in ("signal", "wait")):
+            if key in _NAMED:
                 value = self.number(_NAMED[key], value)
             elif self.blocks and key in _BLOCKS and not isinstance(value, int):
                 value = self.number("block", value)
+            elif key in ("layout", "expects") and isinstance(value, dict):
+                value = {k: v for k, v in value.items() if k != "base"}
             said[key] = value
         if event.problem is not None:
             said["raw"] = event.raw
@@ -134,8 +137,7 @@ def divergence(
             mark = hash(names[side].canonical(event))
             queues = ahead.setdefault(lane.name, (_Ahead(), _Ahead()))
             queues[side].append(event.pos, mark)
-            _meet(lane, *queues)
-            if lane.parted:
+            if _meet(lane, *queues):
                 del ahead[lane.name]
     for name, queues in ahead.items():
         lane = lanes[name]
@@ -145,15 +147,17 @@ def divergence(
     return sorted(lanes.values(), key=_order)
 
 
-def _meet(lane: Lane, one: _Ahead, other: _Ahead) -> None:
+def _meet(lane: Lane, one: _Ahead, other: _Ahead) -> bool:
+    """Put side by side what both have; True where the lane parts."""
     while one and other:
         (first, said), (second, also) = one.first, other.first
         if said != also:
             lane.at = (first, second)
-            return
+            return True
         lane.same += 1
         one.popleft()
         other.popleft()
+    return False
 
 
 def _order(lane: Lane) -> tuple[bool, int]:

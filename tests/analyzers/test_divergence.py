@@ -70,6 +70,22 @@ def test_blocks_are_told_apart_unless_they_are_renamed() -> None:
     assert lane.at == (2, 2)
 
 
+def test_addresses_are_others_in_every_recording() -> None:
+    def recorded(address: str, again: str) -> list[Event]:
+        data = [
+            {"ev": "group", "group": "kv", "form": "compressed", "pool": "gpu", "block_tokens": 16,
+             "layout": {"base": address, "page_bytes": 64}},
+            {"ev": "capture", "graph": "g", "pointers": {"kv": address}},
+            {"ev": "launch", "graph": "g", "pointers": {"kv": again}},
+        ]  # fmt: skip
+        return [Event.of(n, dict(d)) for n, d in enumerate(data, 1)]
+
+    (lane,) = divergence(recorded("0x1", "0x1"), recorded("0x7f", "0x7f"))
+    assert not lane.parted
+    (lane,) = divergence(recorded("0x1", "0x1"), recorded("0x7f", "0x80"))
+    assert lane.at == (3, 3)
+
+
 def test_what_two_events_differ_in() -> None:
     one, other = trace([("sched", 1)])[0], trace([("sched", 2)], "z")[0]
     assert differing(one, other) == ["blocks"]
