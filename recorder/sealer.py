@@ -177,8 +177,11 @@ class Sealer:
         with pq.ParquetFile(path) as file:
             for group, sealed in enumerate(segment.rings):
                 columns = file.read_row_group(group).to_pydict()
-                rows = zip(*(columns[name] for name in COLUMNS), strict=True)
-                records = [Record(*row, 0) for row in rows if _code(row[0], row[3]) in _DECLARED]
+                records = [
+                    Record(kind, seq, ts, payload, 0)
+                    for kind, seq, ts, payload in zip(*(columns[n] for n in COLUMNS), strict=True)
+                    if _code(kind, payload) in _DECLARED
+                ]
                 gone = sealed.stored - len(records)
                 said = {"rows": len(records), "stored": len(records),
                         "vanished": sealed.vanished + gone}  # fmt: skip

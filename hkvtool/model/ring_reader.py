@@ -86,6 +86,8 @@ class RingReader:
     next_seq: int = 0
     at: int = 0
     """Bytes of `data` that have been read."""
+    cut: bool = False
+    """What was read last is torn."""
 
     @staticmethod
     def open(path: str | os.PathLike[str], since: tuple[int, int] | None = None) -> RingReader:
@@ -123,13 +125,13 @@ class RingReader:
             if record is None or (record.kind != Kind.PAD and record.seq < last):
                 if whole:
                     self.count.torn += 1
-                    whole = False
+                    whole, self.cut = False, True
                 budget -= _cost(data, at)
                 if budget < 0:
                     return
                 at += 8
                 continue
-            whole = True
+            whole, self.cut = True, False
             at = self.at = record.end
             if record.kind != Kind.PAD:
                 last = record.seq
@@ -177,9 +179,13 @@ class RingReader:
             expected = max(self.tail_seq, self.dropped_until)
             count.vanished = expected - self.header.first_seq
         lost = max(self.dropped_until - expected - marked, 0) if last else 0
+        reason = self.error or "ring full"
+        if self.cut and not lost:
+            # One at least; if there were more, the number of the next event tells.
+            lost, reason = 1, "damaged"
         if lost:
             count.dropped += lost
-            yield _gap(_lost(lost, self.error or "ring full"), self.dropped_until, ts)
+            yield _gap(_lost(lost, reason), expected + marked + lost, ts)
         self.next_seq = expected + marked + lost
 
     def events(self, *, last: bool = True, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
