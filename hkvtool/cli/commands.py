@@ -47,6 +47,7 @@ _TABLE = (
     Command("replay", "Ask it", "Run the events again on real caches until the fault happens."),
     Command("explore", "Ask it", "Search the orders left open for one that fails."),
     Command("minimize", "Ask it", "Find the fewest events that still show a finding."),
+    Command("bundle", "Ask it", "Pack a finding into one file that runs elsewhere."),
     Command("diff", "Ask it", "Find where two traces part."),
     Command("probe", "Ask it", "Test a running server from outside."),
     Command("fleet", "Ask it", "Check many traces in parallel."),

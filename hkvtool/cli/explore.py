@@ -158,12 +158,14 @@ def _tell_failure(window: Window, schedule: str, failure: Failure) -> None:
     print_line()
     print_line(f"  schedule {schedule}")
     touch = failure.touch
-    print_line(
-        f"  {_who(failure.reader)} reads block {touch.place[1]} and gets the bytes of "
-        f"{_who(failure.found)}, not of {_who(failure.due)}"
-    )
+    wrong = f"the bytes of {_who(failure.found)}, not of {_who(failure.due)}"
     order = unspell(window, schedule)
-    last = order.index(failure.reader.index)
+    last = len(order)
+    if failure.reader is None:
+        print_line(f"  block {touch.place[1]} is left with {wrong}")
+    else:
+        print_line(f"  {_who(failure.reader)} reads block {touch.place[1]} and gets {wrong}")
+        last = order.index(failure.reader.index)
     for index in order[: last + 1]:
         op = window.ops[index]
         print_line(f"    {op.lane:<20.20}  {op.pos:>7}  {event_line(op.event)}")
@@ -183,7 +185,7 @@ def _failure(failure: Failure | None) -> dict[str, Any] | None:
     if failure is None:
         return None
     return {
-        "reader": failure.reader.pos,
+        "reader": failure.reader.pos if failure.reader else None,
         "block": failure.touch.place[1],
         "due": failure.due.pos if failure.due else None,
         "found": failure.found.pos if failure.found else None,

@@ -22,6 +22,7 @@ class Format(str, Enum):
 
     JSONL = "jsonl"
     PARQUET = "parquet"
+    PYTEST = "pytest"
 
 
 def command(
@@ -32,18 +33,30 @@ def command(
         typer.Option("-o", "--output", help="Where to write; JSON lines go to stdout without it."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    finding: Annotated[
+        str | None,
+        typer.Option(
+            "--finding", metavar="F3", help="What a pytest test is about; else the first."
+        ),
+    ] = None,
 ) -> None:
-    """Write a trace out as hkv/1 JSON lines, or as one Parquet file.
+    """Write a trace out as hkv/1 JSON lines, as one Parquet file, or as a test.
 
     JSON lines stand on the line of their position. A name that ends in .gz is compressed.
-    Parquet has one row an event, names in place of numbers; `import` reads it back.
+    Parquet has one row an event, names in place of numbers; `import` reads it back. A test is one
+    Python file that fails as long as the finding is there: minimise the trace first.
     """
     from hkvtool.store import open_trace
     from hkvtool.store.exporting import export_jsonl, writing
     from hkvtool.store.opening import refuse_own_output
     from hkvtool.store.parquet import export_parquet
 
+    if finding is not None and format is not Format.PYTEST:
+        raise HkvError("--finding belongs to --format pytest")
     with open_trace(trace) as opened:
+        if format is Format.PYTEST:
+            _write_test(opened, trace, finding, output, force=force)
+            return
         if output is None or str(output) == "-":
             if format is Format.PARQUET:
                 raise HkvError("Parquet is written to a file", hint="name it with -o")
@@ -57,6 +70,24 @@ def command(
                 with writing(output, force=force) as stream:
                     count = export_jsonl(opened, stream, told)
     print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)
+
+
+def _write_test(
+    opened: Trace, trace: str, asked: str | None, output: Path | None, *, force: bool
+) -> None:
+    from hkvtool.analyzers import check
+    from hkvtool.cli.picking import root_finding
+    from hkvtool.report.pytest_case import pytest_case
+    from hkvtool.store.exporting import writing
+
+    events = list(opened.events())
+    text = pytest_case(events, root_finding(check(events), asked, trace))
+    if output is None or str(output) == "-":
+        print(text, end="")
+        return
+    with writing(output, force=force) as stream:
+        stream.write(text.encode())
+    print(f"{shown(output)}: a test of {counted(len(events), 'event')}", file=sys.stderr)
 
 
 def _to_stdout(trace: Trace) -> None:

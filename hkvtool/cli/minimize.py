@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkvtool.cli.picking import root_finding
 from hkvtool.cli.traces import Format, TraceArgument, print_json, progress
 from hkvtool.model.errors import HkvError
-from hkvtool.model.findings import Finding, Report
+from hkvtool.model.findings import Finding
 from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def command(
     with open_trace(trace) as opened:
         events = list(opened.events())
     report = check(events)
-    wanted = _wanted(report, finding, trace)
+    wanted = root_finding(report, finding, trace)
     with progress(f"minimising {wanted.id} {wanted.code}", budget) as bar:
         told: Told | None = None
         if bar is not None:
@@ -69,23 +70,6 @@ def command(
         print_json(_account(small, wanted))
     else:
         _tell(small, wanted, output)
-
-
-def _wanted(report: Report, asked: str | None, trace: str) -> Finding:
-    roots = [f for f in report.findings if not f.cause]
-    if asked is None:
-        if not roots:
-            raise HkvError("the check finds nothing, so there is nothing to minimise", where=trace)
-        return min(roots, key=lambda f: -f.severity.rank)
-    for finding in report.findings:
-        if asked in (finding.id, finding.code):
-            if finding.cause:
-                raise HkvError(
-                    f"{finding.id} follows from {finding.cause}", hint=f"--finding {finding.cause}"
-                )
-            return finding
-    known = ", ".join(f.id for f in roots[:12]) or "none"
-    raise HkvError(f"there is no finding {asked!r}", where=trace, hint=f"root findings: {known}")
 
 
 def _account(small: Minimal, wanted: Finding) -> dict[str, Any]:

@@ -31,14 +31,10 @@ class Found:
     failure: Failure
 
     @property
-    def key(self) -> tuple[int, int | None, int | None]:
+    def key(self) -> tuple[int | None, ...]:
         """Failures with the same reader and writers are one."""
-        found, due = self.failure.found, self.failure.due
-        return (
-            self.failure.reader.index,
-            None if found is None else found.index,
-            None if due is None else due.index,
-        )
+        ops = (self.failure.reader, self.failure.found, self.failure.due)
+        return tuple(None if op is None else op.index for op in ops)
 
 
 @dataclass
@@ -81,7 +77,7 @@ def explore(
     """Search a window with at most `budget` schedules; ends early where something fails."""
     out = Exploration(window, seed)
     runner = Runner(window)
-    known: set[tuple[int, int | None, int | None]] = set()
+    known: set[tuple[int | None, ...]] = set()
 
     def note(by: str, order: list[int], failure: Failure | None) -> None:
         if failure is None:

@@ -1,7 +1,9 @@
 """One order of a window's ops: what its reads get, and how it is written down.
 
 A read fails where it gets the bytes of another write than it got when the trace was recorded: the
-same request would then compute from other bytes. Nothing of an engine's numerics is claimed.
+same request would then compute from other bytes. Where two writes race and nothing in the window
+reads what they write, what they leave counts as read: whoever comes later gets it. Nothing of an
+engine's numerics is claimed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _FORM = re.compile(r"([0-9a-f]{8}):((?:\d+>\d+)?(?:\.\d+>\d+)*)")
 class Failure:
     """The first read of a schedule that gets what it must not."""
 
-    reader: Op
+    reader: Op | None
+    """None: nobody reads it in the window; it is what is left in the end."""
     touch: Touch
     due: Op | None
     """The op whose bytes it got when recorded; None: what was there before the window."""
@@ -74,6 +77,7 @@ class Runner:
         bytes_ = Bytes()
         for op in window.ops:
             self._due[op.index] = list(self._do(op, bytes_))
+        self._left = {touch: bytes_.read(touch) for touch in _unread(window)}
 
     def run(self, order: Sequence[int]) -> Failure | None:
         """The first failing read of an order, or None."""
@@ -87,6 +91,10 @@ class Runner:
             ):
                 if found != due:
                     return self._failure(op, touch, due, found)
+        for touch, due in self._left.items():
+            found = bytes_.read(touch)
+            if found != due:
+                return self._failure(None, touch, due, found)
         return None
 
     def _do(self, op: Op, bytes_: Bytes) -> Iterable[Source]:
@@ -96,12 +104,25 @@ class Runner:
                 bytes_.write(touch, op.index)
         return found
 
-    def _failure(self, op: Op, touch: Touch, due: Source, found: Source) -> Failure:
+    def _failure(self, op: Op | None, touch: Touch, due: Source, found: Source) -> Failure:
         def writer(one: Source, other: Source) -> Op | None:
             index = max((op for _, _, op in one - other), default=_UNWRITTEN)
             return None if index == _UNWRITTEN else self.window.ops[index]
 
         return Failure(op, touch, writer(due, found), writer(found, due))
+
+
+def _unread(window: Window) -> list[Touch]:
+    """What two racing writes write, and no op of the window reads."""
+    reads = [touch for op in window.ops for touch in op.touches if not touch.write]
+    out: list[Touch] = []
+    for a, b in window.races:
+        for one in window.ops[a].touches:
+            for other in window.ops[b].touches:
+                if one.write and other.write and one.meets(other):
+                    if not any(one.meets(read) or other.meets(read) for read in reads):
+                        out.append(other)
+    return out
 
 
 def enabled(window: Window, done: int) -> list[int]:

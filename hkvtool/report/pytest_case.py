@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pprint import pformat
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
@@ -32,7 +31,8 @@ from hkvtool.analyzers import check
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.store import open_trace
 
-TRACE = {lines}
+TRACE = [
+{lines}]
 
 
 def judged():
@@ -64,7 +64,7 @@ def pytest_case(events: Iterable[Event], finding: Finding) -> str:
         title=f"{finding.code} {rule.name}.",
         message=_prose(finding.message),
         fix=_prose(rule.fix),
-        lines=pformat(lines, width=98, indent=4),
+        lines="".join(f"    {line!r},\n" for line in lines),
         name=f"{finding.code.lower()}_{rule.name.replace('-', '_')}",
         code=finding.code,
     )

@@ -18,8 +18,8 @@ _HEAD_BYTES = 4096
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:
-    """Open a DuckDB trace, JSON lines (gzipped or not), standard input as `-`, or the folder of
-    a recording as it stands.
+    """Open a DuckDB trace, JSON lines (gzipped or not), standard input as `-`, the folder of a
+    recording as it stands, or the trace of a bundle.
 
     The content decides what a file is, not its name. Raises TraceError.
     """
@@ -41,6 +41,10 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         from hkvtool.store.duck import DuckTrace
 
         return DuckTrace(name)
+    if is_bundle(head):
+        from hkvtool.store.bundle import BundleTrace
+
+        return BundleTrace(name)
     refuse_what_is_no_text(name, head)
     return JsonlTrace(name)
 
@@ -108,6 +112,11 @@ def head_of_stream(path: str, stream: IO[bytes]) -> bytes:
 def is_duckdb(head: bytes) -> bool:
     """True where a file that starts with `head` is a DuckDB database."""
     return head[8:12] == b"DUCK"
+
+
+def is_bundle(head: bytes) -> bool:
+    """True where a file that starts with `head` is a zip, as bundles are."""
+    return head.startswith(b"PK\x03\x04")
 
 
 def is_parquet(head: bytes) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +40,32 @@ def test_minimize_says_what_it_cannot(hkvtool: Any, cases: Any, tmp_path: Path) 
     assert "root findings: F1" in hkvtool("minimize", bad, "--finding", "F9").err
     assert hkvtool("minimize", bad, "-o", str(tmp_path / "x.duckdb")).code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundle_is_a_trace_that_every_command_reads(
+    hkvtool: Any, cases: Any, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "b.zip"
+    outcome = hkvtool("bundle", str(cases["B03"].bad), "-o", str(bundle))
+    assert outcome.code == 0, outcome.err
+    assert "failing schedule" in outcome.err
+    assert hkvtool("check", str(bundle), "--only", "HKV703").code == 1
+    schedule = outcome.err.split("failing schedule ")[1].strip()
+    assert hkvtool("explore", str(bundle), "--schedule", schedule).code == 1
+    assert hkvtool("info", str(bundle)).code == 0
+
+
+def test_a_test_fails_while_the_bug_is_there(hkvtool: Any, cases: Any, tmp_path: Path) -> None:
+    small, case = tmp_path / "small.jsonl", tmp_path / "test_race.py"
+    assert hkvtool("minimize", str(cases["B03"].bad), "-o", str(small)).code == 0
+    outcome = hkvtool("export", str(small), "--format", "pytest", "-o", str(case))
+    assert outcome.code == 0, outcome.err
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(case)]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    first = subprocess.run(command, cwd=tmp_path, capture_output=True, env=clean)
+    assert first.returncode == 1 and b"1 failed" in first.stdout
+    again = subprocess.run(
+        command, cwd=tmp_path, capture_output=True,
+        env={**clean, "HKV_TRACE": str(cases["B03"].good)},
+    )  # fmt: skip
+    assert again.returncode == 0, again.stdout

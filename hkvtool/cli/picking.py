@@ -1,0 +1,25 @@
+"""A finding as it is named on a command line."""
+
+from __future__ import annotations
+
+from hkvtool.model.errors import HkvError
+from hkvtool.model.findings import Finding, Report
+
+
+def root_finding(report: Report, asked: str | None, trace: str) -> Finding:
+    """The finding of an id or a rule code; without one the first of the gravest. Raises HkvError
+    where there is none such, or it only follows from another."""
+    roots = [f for f in report.findings if not f.cause]
+    if asked is None:
+        if not roots:
+            raise HkvError("the check finds nothing, so there is no finding to take", where=trace)
+        return min(roots, key=lambda f: -f.severity.rank)
+    for finding in report.findings:
+        if asked in (finding.id, finding.code):
+            if finding.cause:
+                raise HkvError(
+                    f"{finding.id} follows from {finding.cause}", hint=f"--finding {finding.cause}"
+                )
+            return finding
+    known = ", ".join(f.id for f in roots[:12]) or "none"
+    raise HkvError(f"there is no finding {asked!r}", where=trace, hint=f"root findings: {known}")
