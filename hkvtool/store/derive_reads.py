@@ -134,9 +134,11 @@ class Reads:
             reqs, starts, counts = event["reqs"], event["starts"], event["counts"]
         self._change(event.get("tables") or [], reqs)
         tables = [[list(t) for t in self._held.get(str(r), [])] for r in reqs]
+        # A worker that tells what it does tells this too.
+        before = {} if self._worker else event
         batch = _Batch(
             _number(event.get("step")), reqs, starts, counts, tables,
-            event.get("zeroed") or [], event.get("copies") or [],
+            before.get("zeroed") or [], before.get("copies") or [],
         )  # fmt: skip
         self._last = batch
         return batch

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
 from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, log
 from hkvtool.recorder.vllm.patches import Target, find
+from hkvtool.recorder.vllm.privacy import Name
 from hkvtool.recorder.vllm.tell import Prepare, Sink, Tell
 
 TRIED = ("0.32.0",)
@@ -35,54 +36,73 @@ class Report:
 
 
 def attach_report() -> Report:
-    """What would attach, without attaching and without starting an engine."""
+    """What would attach, without attaching and without starting an engine: it is imported only."""
     version = _version()
     if version is None:
         return Report(None)
     found: list[str] = []
     missing: dict[str, str] = {}
     gone: set[str] = set()
-    for point, targets in _resolve():
-        if isinstance(targets, str):
-            missing[point.name] = targets
-            gone.update(point.loses)
-        else:
-            found.append(point.name)
+    for module in _modules():
+        try:
+            importlib.import_module(module)
+        except Exception as e:
+            log.debug("%s cannot be imported: %s", module, e)
+        for point, targets in _resolve(module):
+            if isinstance(targets, str):
+                missing[point.name] = targets
+                gone.update(point.loses)
+            else:
+                found.append(point.name)
     return Report(version, tuple(found), missing, tuple(c for c in CLASSES if c not in gone))
 
 
 def attach(
-    sink: Sink, prepare: Prepare | None = None, *, hash_key: bytes | None = None, note: str = ""
+    sink: Sink, prepare: Prepare | None = None, *, name_of: Name | None = None, note: str = ""
 ) -> Hooks:
-    """Hook the engine of this process; undone by `Hooks.remove`.
+    """Hook the engine of this process, now and as it imports its parts; undone by `Hooks.remove`.
 
     Events go to `sink`, those that come often to functions that `prepare` makes
-    (`Recording.emitter`).
+    (`Recording.emitter`). `name_of` keys hashes (`Recording.keyed`).
     """
-    hooks = Hooks(Tell(sink, prepare), hash_key, note)
-    for point, targets in _resolve():
-        if isinstance(targets, str):
-            if point.loses:
-                hooks.lost[targets] = point.loses
-            continue
-        for i, target in enumerate(targets):
-            name = point.name if i == 0 else f"{point.name} ({target.owner.__name__})"
-            hooks.install(name, target, point.make(hooks, target.function), point.loses)
+    hooks = Hooks(Tell(sink, prepare), name_of, note)
     version = _version()
     if version is not None and version.partition("+")[0] not in TRIED:
         log.warning("hkvtool has not been tried with vllm %s; it attaches by signature", version)
+    for module in _modules():
+        hooks.imports.after(module, lambda module=module: _install(hooks, module))  # type: ignore[misc]
     return hooks
 
 
-def _resolve() -> Iterator[tuple[ChokePoint, list[Target] | str]]:
-    """Each choke point with the functions to wrap, or why there is none.
+def _install(hooks: Hooks, module: str) -> None:
+    """Wrap what is to be wrapped of one module. Raises nothing."""
+    try:
+        for point, targets in _resolve(module):
+            if isinstance(targets, str):
+                if point.loses:
+                    hooks.lost[targets] = point.loses
+                continue
+            for i, target in enumerate(targets):
+                name = point.name if i == 0 else f"{point.name} ({target.owner.__name__})"
+                hooks.install(name, target, point.make(hooks, target.function), point.loses)
+    except Exception as e:
+        hooks.fail(module, e)
+
+
+def _modules() -> Iterable[str]:
+    return dict.fromkeys(point.place.partition(":")[0] for point in POINTS)
+
+
+def _resolve(module: str) -> Iterator[tuple[ChokePoint, list[Target] | str]]:
+    """Each choke point of a module with the functions to wrap, or why there is none.
 
     One that stands in for another counts only where that other is missing, and then that other
     is no loss.
     """
-    found = {point.name: _targets(point) for point in POINTS}
-    stands_in = {p.instead_of: p for p in POINTS if p.instead_of}
-    for point in POINTS:
+    points = [point for point in POINTS if point.place.partition(":")[0] == module]
+    found = {point.name: _targets(point) for point in points}
+    stands_in = {p.instead_of: p for p in points if p.instead_of}
+    for point in points:
         targets = found[point.name]
         if point.instead_of:
             if isinstance(found[point.instead_of], str):
@@ -98,13 +118,12 @@ def _resolve() -> Iterator[tuple[ChokePoint, list[Target] | str]]:
 
 def _targets(point: ChokePoint) -> list[Target] | str:
     module, _, name = point.place.partition(":")
-    try:
-        owner: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as e:
-        return f"{point.place}: {e}"
+    owner: Any = getattr(sys.modules.get(module), name, None)
+    if owner is None:
+        return f"there is no {point.place}"
     owners = [owner]
     if point.subclasses:
-        owners = [c for c in _family(owner) if point.function in vars(c)]
+        owners = [c for c in dict.fromkeys(_family(owner)) if _concrete(c, point.function)]
     targets: list[Target] = []
     for one in owners:
         target = find(one, point.function, point.parameters)
@@ -118,6 +137,12 @@ def _family(owner: type) -> Iterator[type]:
     yield owner
     for child in owner.__subclasses__():
         yield from _family(child)
+
+
+def _concrete(owner: type, name: str) -> bool:
+    """Whether a class defines the function itself, and not only that there must be one."""
+    found = vars(owner).get(name)
+    return found is not None and not getattr(found, "__isabstractmethod__", False)
 
 
 def _version() -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from hkvtool.recorder.vllm import manager_hooks as manager
 from hkvtool.recorder.vllm import pool_hooks as pool
 from hkvtool.recorder.vllm import scheduler_hooks as scheduler
+from hkvtool.recorder.vllm import worker_hooks as worker
 from hkvtool.recorder.vllm.hooks import Hooks
 
 _POOL = "vllm.v1.core.block_pool:BlockPool"
@@ -16,6 +17,10 @@ _MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 _GROUPS = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"
 _SINGLE = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+_RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+_RUNNER2 = "vllm.v1.worker.gpu.model_runner:GPUModelRunner"
+_RUNNER2_TRANSFERS = "vllm.v1.worker.gpu.kv_connector:KVConnector"
+_EXECUTOR = "vllm.v1.executor.abstract:Executor"
 _REQUEST = "vllm.v1.request:Request"
 
 HOST, STEP = ("host",), ("step",)
@@ -116,6 +121,32 @@ POINTS = (
     ChokePoint(
         "external id", _REQUEST, "from_engine_core_request", ("request",),
         scheduler.request_made, NOTHING,
+    ),
+    ChokePoint(
+        "configs sent", _EXECUTOR, "initialize_from_config", ("kv_cache_configs",),
+        worker.configs_sent, NOTHING,
+    ),
+    ChokePoint("sleep", _EXECUTOR, "sleep", (), worker.sleeps("sleep"), NOTHING),
+    ChokePoint("wake", _EXECUTOR, "wake_up", (), worker.sleeps("wake"), NOTHING),
+    ChokePoint(
+        "caches made", _RUNNER, "initialize_kv_cache", ("kv_cache_config",), worker.caches_made,
+        NOTHING,
+    ),
+    ChokePoint(
+        "step begun", _RUNNER, "_update_states", ("scheduler_output",),
+        worker.step_begun("step begun", marks=True), NOTHING,
+    ),
+    ChokePoint(
+        "caches made (V2)", _RUNNER2, "initialize_kv_cache", ("kv_cache_config",),
+        worker.caches_made, NOTHING,
+    ),
+    ChokePoint(
+        "step begun (V2)", _RUNNER2, "update_requests", ("scheduler_output",),
+        worker.step_begun("step begun (V2)", marks=False), NOTHING,
+    ),
+    ChokePoint(
+        "transfers begun (V2)", _RUNNER2_TRANSFERS, "pre_forward", ("scheduler_output",),
+        worker.transfers_begun, NOTHING, subclasses=True,
     ),
 )  # fmt: skip
 """In the order in which they are wrapped."""

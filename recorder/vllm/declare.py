@@ -67,7 +67,9 @@ def _declare_group(
                 event["serves"] = table
         if not cached:
             event["participates"] = False
-        event["layout"] = layout(config, part)
+        kernel = hooks.kernel_blocks
+        size = kernel[number] if kernel and number < len(kernel) else None
+        event["layout"] = layout(config, part, size)
         hooks.tell.event(event)
         if i == 0:
             if event["form"] in ("swa", "tail"):

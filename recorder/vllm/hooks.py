@@ -8,10 +8,11 @@ from typing import Any
 
 from hkvtool.model.events import FORMAT
 from hkvtool.recorder.guard import GuardError
+from hkvtool.recorder.vllm.imports import Imports
 from hkvtool.recorder.vllm.lookup_state import Lookup
 from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
 from hkvtool.recorder.vllm.pool_state import PoolState
-from hkvtool.recorder.vllm.privacy import Keyed
+from hkvtool.recorder.vllm.privacy import Keyed, Name
 from hkvtool.recorder.vllm.tell import Tell
 
 log = logging.getLogger("hkvtool.vllm")
@@ -23,9 +24,9 @@ CLASSES = ("host", "step", "layout")
 class Hooks:
     """One attachment to an engine: its wrappers, and what they know of each pool."""
 
-    def __init__(self, tell: Tell, hash_key: bytes | None = None, note: str = "") -> None:
+    def __init__(self, tell: Tell, name_of: Name | None = None, note: str = "") -> None:
         self.tell = tell
-        self.keyed = Keyed(hash_key)
+        self.keyed = Keyed(name_of)
         self.note = note
         self.evidence = list(CLASSES)
         self.failed: dict[str, str] = {}
@@ -42,8 +43,9 @@ class Hooks:
         """A lookup that is told when the request takes what it found."""
         self.refused: set[str] = set()
         """Requests of which it was told that they have to wait."""
-        self.executes = False
-        """A worker in this process tells when it runs a step."""
+        self.kernel_blocks: list[int] | None = None
+        """Tokens in a block as each group's kernels see it, where a worker here has said so."""
+        self.imports = Imports()
         self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
         self._pools: list[PoolState] = []
         self._configs: list[Any] = []
@@ -60,6 +62,7 @@ class Hooks:
 
     def remove(self) -> None:
         """Put every function of the engine back."""
+        self.imports.cancel()
         for target, _ in self._targets.values():
             unwrap(target)
         self._targets.clear()
@@ -116,8 +119,11 @@ class Hooks:
                 return known
         return None
 
-    def remember_config(self, config: Any) -> None:
-        """A config as a worker lays it out; the last few are kept."""
+    def remember_config(self, config: Any, kernel_blocks: list[int] | None) -> None:
+        """A config as a worker lays it out, and the block of each group's kernels in tokens; the
+        last few are kept."""
+        if kernel_blocks is not None:
+            self.kernel_blocks = kernel_blocks
         self._configs = [*self._configs[-3:], config]
 
     # --- pools -------------------------------------------------------------------------------

@@ -286,7 +286,7 @@ def evict(hooks: Hooks, original: Any) -> Callable[..., Any]:
 
     def wrapper(self: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            key = _key(block.block_hash)
+            key = key_of(block.block_hash)
         except Exception as e:
             key = None
             hooks.fail("evict", e)
@@ -321,7 +321,7 @@ def compare_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
         try:
             state = hooks.pool(self)
             for i, block in bare:
-                key = _key(block.block_hash)
+                key = key_of(block.block_hash)
                 if key is not None and not block.is_null:
                     state.inserted.append((block.block_id, key, (i + 1) * block_size))
             _tell_hashes(state, "promote", request.request_id)
@@ -332,7 +332,7 @@ def compare_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
     return wrapper
 
 
-def _key(found: Any) -> bytes | None:
+def key_of(found: Any) -> bytes | None:
     """A block's hash with its group behind it, as bytes, in whatever form a release keeps it."""
     if found is None:
         return None

@@ -8,18 +8,24 @@ still compare.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from hashlib import blake2b
+
+Name = Callable[[bytes], str]
+"""Hexadecimal digits for a value, sixteen at least: `Recording.keyed`."""
 
 _TAIL = 8
 """An engine may publish the last eight bytes of its hash as an integer: those are what is keyed,
 so that a KV event names a block as the hooks do."""
 
+_KEPT = 1 << 18
+
 
 class Keyed:
     """Names under one key: 62-bit integers for hashes, short text for everything else."""
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self.key = os.urandom(16) if key is None else blake2b(key, digest_size=16).digest()
+    def __init__(self, name: Name | None = None) -> None:
+        self._name = name or _random_key()
         self._known: dict[bytes, int] = {}
 
     def hash(self, digest: bytes) -> int:
@@ -29,13 +35,14 @@ class Keyed:
         if found is None:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            made = blake2b(tail, digest_size=8, key=self.key).digest()
-            found = self._known[tail] = int.from_bytes(made, "little") >> 2
+            found = self._known[tail] = int(self._name(tail)[:16], 16) >> 2
         return found
 
     def text(self, value: str) -> str:
         """The name that stands for a tenant, a salt or an adapter."""
-        return blake2b(value.encode("utf-8", "replace"), digest_size=6, key=self.key).hexdigest()
+        return self._name(value.encode("utf-8", "replace"))[:16]
 
 
-_KEPT = 1 << 18
+def _random_key() -> Name:
+    key = os.urandom(16)
+    return lambda value: blake2b(value, digest_size=8, key=key).hexdigest()

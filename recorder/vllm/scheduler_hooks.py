@@ -69,8 +69,7 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
     hooks.tell.dispatch(
         step, reqs, starts, list(counts.values()), tables or None,
-        list(zeroed) if zeroed and not hooks.executes else None,
-        ends if ends and not hooks.executes else None,
+        list(zeroed) if zeroed else None, ends or None,
     )  # fmt: skip
 
 

@@ -1,0 +1,68 @@
+"""Beginning in the middle: an engine that already runs is described as it stands."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+from hkvtool.recorder.vllm.declare import declare
+from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.vllm.pool_state import PoolState
+
+_UNKNOWN_HOLDER = "before the recording"
+
+
+def take_over(hooks: Hooks) -> None:
+    """Declare every cache manager of this process, with a `state` event of each pool."""
+    module = sys.modules.get("vllm.v1.core.kv_cache_manager")
+    if module is None:
+        return
+    for manager in [m for m in gc.get_objects() if type(m) is module.KVCacheManager]:
+        declare(hooks, manager)
+        for pool in dict.fromkeys(
+            m.block_pool for m in manager.coordinator.single_type_managers
+        ):
+            hooks.tell.event(state(hooks.pool(pool), manager))
+
+
+def state(known: PoolState, manager: Any) -> dict[str, Any]:
+    """The `state` event of one pool: references, hashes, holders and the free list."""
+    pool = known.pool
+    holders: dict[int, tuple[str, str]] = {}
+    for one in manager.coordinator.single_type_managers:
+        if one.block_pool is pool:
+            for req, blocks in one.req_to_blocks.items():
+                for block in blocks:
+                    holders[block.block_id] = (req, known.group(one.kv_cache_group_id))
+    blocks = [b for b in pool.blocks if not b.is_null]
+    hashes = [_hashes(known, pool, b) for b in blocks]
+    return {
+        "ev": "state", "pool": known.name,
+        "blocks": [b.block_id for b in blocks],
+        "refs": [b.ref_cnt for b in blocks],
+        "hashes": [names for names, _ in hashes],
+        "owners": [
+            holders[b.block_id][0] if b.block_id in holders
+            else _UNKNOWN_HOLDER if b.ref_cnt > 0 else None
+            for b in blocks
+        ],
+        "groups": [
+            holders[b.block_id][1] if b.block_id in holders else group
+            for b, (_, group) in zip(blocks, hashes, strict=True)
+        ],
+        "free_order": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
+    }  # fmt: skip
+
+
+def _hashes(known: PoolState, pool: Any, block: Any) -> tuple[list[int] | None, str | None]:
+    """Names of the hashes that lead to a block, and the group that they are of."""
+    from hkvtool.recorder.vllm.pool_hooks import key_of
+
+    keys = [block.block_hash] if block.block_hash is not None else []
+    keys += getattr(pool, "cached_block_hashes_by_block", {}).get(block.block_id, ())
+    if not keys:
+        return None, None
+    plain = [key for key in map(key_of, keys) if key is not None]
+    group = known.group(int.from_bytes(plain[0][-4:], "big"))
+    return [known.hooks.keyed.hash(key[:-4]) for key in plain], group

@@ -1,0 +1,47 @@
+"""The entry point that vLLM loads in every process: front end, engine core, workers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hkvtool.recorder.session import follow
+from hkvtool.recorder.vllm.hooks import Hooks
+
+_attached: list[Hooks] = []
+
+
+def register() -> None:
+    """Record this process if the environment asks for it; else do nothing. May be called again."""
+    follow(start, stop)
+
+
+def start(recording: Any) -> None:
+    """Hook the engine, and go on from what it has if it has begun."""
+    from hkvtool.recorder.vllm.attach import attach
+    from hkvtool.recorder.vllm.late import take_over
+
+    if _attached:
+        return
+    hooks = attach(
+        recording.emit_dict, recording.emitter, name_of=_names(recording), note=_note()
+    )
+    _attached.append(hooks)
+    take_over(hooks)
+
+
+def stop(recording: Any) -> None:
+    """Put the engine's own functions back."""
+    while _attached:
+        _attached.pop().remove()
+
+
+def _names(recording: Any) -> Any:
+    keyed = getattr(recording, "keyed", None)
+    return None if keyed is None else keyed
+
+
+def _note() -> str:
+    """Where this runs, as far as the platform says."""
+    told = {"pod": os.environ.get("POD_NAME") or os.environ.get("HOSTNAME"), "pid": os.getpid()}
+    return ", ".join(f"{key} {value}" for key, value in told.items() if value)

@@ -1,0 +1,129 @@
+"""Hooks on the worker: where it begins a step, what it clears and copies before, how caches lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.vllm.scheduler_hooks import STEP
+
+DEVICE = "device"
+"""The lane of everything that runs in the order of the compute stream."""
+
+BLOCK_TABLE = "block_table"
+
+
+def caches_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """The worker has laid out its caches, in more detail than the scheduler is told."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        try:
+            config = self.kv_cache_config
+            sizes = getattr(self, "_kernel_block_sizes", None)
+            hooks.remember_config(config, [int(s) for s in sizes] if sizes else None)
+            if _leads(self):
+                hooks.tell.event(
+                    {"ev": "buffer", "name": BLOCK_TABLE, "op": "write", "actor": DEVICE}
+                )  # fmt: skip
+        except Exception as e:
+            hooks.fail("caches made", e)
+        return result
+
+    return wrapper
+
+
+def configs_sent(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """The engine tells its workers how to lay out their caches."""
+
+    def wrapper(self: Any, kv_cache_configs: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            hooks.remember_config(kv_cache_configs[0], None)
+        except Exception as e:
+            hooks.fail("configs sent", e)
+        return original(self, kv_cache_configs, *args, **kwargs)
+
+    return wrapper
+
+
+def step_begun(name: str, *, marks: bool) -> Callable[[Hooks, Any], Callable[..., Any]]:
+    """The worker has brought its tables up to date, cleared blocks and copied; what follows on the
+    device is the step itself. With `marks` off a later hook says where that begins."""
+
+    def make(hooks: Hooks, original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, scheduler_output, *args, **kwargs)
+            try:
+                step = getattr(scheduler_output, STEP, None)
+                if step is not None and _leads(self):
+                    _tell_before(hooks, step, scheduler_output)
+                    if marks:
+                        _tell_begin(hooks, step)
+            except Exception as e:
+                hooks.fail(name, e)
+            return result
+
+        return wrapper
+
+    return make
+
+
+def transfers_begun(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """The other runner flushes stores and starts loads behind what was cleared and copied."""
+
+    def wrapper(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, scheduler_output, *args, **kwargs)
+        try:
+            step = getattr(scheduler_output, STEP, None)
+            if step is not None:
+                _tell_begin(hooks, step)
+        except Exception as e:
+            hooks.fail("transfers begun", e)
+        return result
+
+    return wrapper
+
+
+def _tell_before(hooks: Hooks, step: int, out: Any) -> None:
+    zeroed = getattr(out, "new_block_ids_to_zero", None)
+    copies = getattr(out, "kv_cache_block_copies", None)
+    pool = f"gpu{hooks.rank}"
+    if zeroed:
+        hooks.tell.event({"ev": "zero", "pool": pool, "blocks": list(zeroed), "step": step})
+    if copies:
+        ends = {
+            "src": [c.src_block_id for c in copies], "dst": [c.dst_block_id for c in copies],
+        }  # fmt: skip
+        hooks.tell.event({"ev": "copy", "pool": pool, **ends, "step": step})
+
+
+def _tell_begin(hooks: Hooks, step: int) -> None:
+    hooks.tell.event({"ev": "buffer", "name": BLOCK_TABLE, "op": "read", "step": step})
+
+
+def _leads(runner: Any) -> bool:
+    """One of several workers that do the same is enough."""
+    for name in ("tp_rank", "rank"):
+        rank = getattr(runner, name, None)
+        if isinstance(rank, int):
+            return rank == 0
+    config = getattr(getattr(runner, "vllm_config", None), "parallel_config", None)
+    return int(getattr(config, "rank", 0) or 0) == 0
+
+
+def sleeps(reason: str) -> Callable[[Hooks, Any], Callable[..., Any]]:
+    """Caches are given up for a while, or made anew: what they held is gone."""
+
+    def make(hooks: Hooks, original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            try:
+                hooks.tell.event({"ev": "rebase", "pool": f"gpu{hooks.rank}", "reason": reason})
+            except Exception as e:
+                hooks.fail(reason, e)
+            return result
+
+        return wrapper
+
+    return make
