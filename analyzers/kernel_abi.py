@@ -12,7 +12,8 @@ from hkvtool.state.declarations import Group
 ORDER = ("HKV201", "HKV202", "HKV203", "HKV204", "HKV205", "HKV404", "HKV403")
 """The first of these that two sides disagree on is the root; the rest follow from it."""
 
-_CARRIED = frozenset({"dtype", "row_bytes", "scale_bytes", "codec", "hash"})
+CARRIED = frozenset({"dtype", "row_bytes", "scale_bytes", "codec", "hash"})
+"""Layout keys that a transfer leaves as they are: its two sides must mean the same by them."""
 
 
 class KernelAbi(Silent):
@@ -50,11 +51,8 @@ class KernelAbi(Silent):
         if there is None or (group.name, there.name) in self.sides:
             return
         self.sides.add((group.name, there.name))
-        far = {k: v for k, v in there.layout.items() if k in _CARRIED}
-        far["ratio"] = there.ratio
-        if len(event.get("peer") or ()) == len(event["blocks"]):
-            far["block_tokens"] = there.block_tokens
-        wrong = disagreements(group.layout, group.block_tokens, group.ratio, far)
+        whole = len(event.get("peer") or ()) == len(event["blocks"])
+        wrong = unlike_sides(group, there, whole=whole)
         self._tell(group, wrong, f"group {there.name}", [group.pos, there.pos, event.pos])
 
     def _tell(
@@ -78,3 +76,12 @@ class KernelAbi(Silent):
                 actual={d.key: d.producer for d in keys},
             )
             root = root or found
+
+
+def unlike_sides(group: Group, there: Group, *, whole: bool) -> list[Disagreement]:
+    """What the two sides of a transfer disagree on; `whole` where a block goes to a block."""
+    far = {k: v for k, v in there.layout.items() if k in CARRIED}
+    far["ratio"] = there.ratio
+    if whole:
+        far["block_tokens"] = there.block_tokens
+    return disagreements(group.layout, group.block_tokens, group.ratio, far)

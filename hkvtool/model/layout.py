@@ -83,9 +83,9 @@ def disagreements(
             continue
         own = produced[key]
         if key in _PER_KERNEL_BLOCK and parts > 1 and isinstance(own, int):
-            own = own / parts
+            own = own // parts if own % parts == 0 else own / parts
         if not _same(key, own, wanted):
-            found.append(Disagreement(code, key, produced[key], wanted))
+            found.append(Disagreement(code, key, own, wanted))
     return found
 
 
