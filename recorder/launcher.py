@@ -45,7 +45,7 @@ class SealerProcess:
 
     def __init__(self, folder: str, bounds: Bounds, keeps: Sequence[int] = ()) -> None:
         self.status: Status | None = None
-        args = [str(bounds.max_bytes or ""), str(bounds.keep or "")]
+        args = [str(bounds.max_bytes or ""), str(bounds.keep or ""), str(os.getpid())]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hkvtool.recorder.sealing", folder, *args],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=keeps,

@@ -1,6 +1,6 @@
 """The process around a sealer: when it looks, what it tells, and when it ends.
 
-`python -m hkvtool.recorder.sealing FOLDER` is what a launcher starts. It ends when its standard
+`python -m hkvtool.recorder.sealing FOLDER MAX_BYTES KEEP PID` is what a launcher starts. It ends when its standard
 input is closed, which a launcher that dies does too, and then only once nobody writes any more.
 Each second it prints a line of JSON, the `Status`.
 """
@@ -142,8 +142,8 @@ def switch_off(folder: str, reason: str) -> None:
 
 
 def main(args: list[str]) -> int:
-    """Seal FOLDER until standard input is closed."""
-    folder, max_bytes, keep = args[0], args[1], args[2]
+    """Seal FOLDER, within bounds, for a launcher until it closes our standard input."""
+    folder, max_bytes, keep, launcher = args
     # A terminal's Ctrl-C goes to everyone; the launcher says when it is over.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -156,7 +156,7 @@ def main(args: list[str]) -> int:
     except HkvError as e:
         print(e.what, file=sys.stderr)
         return int(e.exit_code)
-    parent, closed = os.getppid(), False
+    closed = False
 
     def stopped(seconds: float) -> bool:
         nonlocal closed
@@ -171,7 +171,7 @@ def main(args: list[str]) -> int:
             print(status.line(), flush=True)
 
     def alone() -> bool:
-        return os.getppid() != parent
+        return os.getppid() != int(launcher)
 
     Sealing(sealer, bounds).run(stopped, alone, tell)
     sealer.close()
