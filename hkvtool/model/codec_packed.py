@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hkvtool.model.codec_keys import KEYS, NAMES_BY_CODE
@@ -23,6 +24,9 @@ MARSHAL_VERSION = 2
 _TUPLE, _LIST, _DICT, _END = b"("[0], b"["[0], b"{"[0], b"0"[0]
 _INT, _LONG, _FLOAT, _TEXT = b"i"[0], b"l"[0], b"g"[0], b"u"[0]
 _WORDS = {b"N"[0]: None, b"T"[0]: True, b"F"[0]: False}
+
+_MOST_INTS = 4096
+"""Integers that are read together."""
 
 _DIGIT = 15
 """Bits in a digit of a long integer."""
@@ -54,10 +58,7 @@ def shape_of(ev: str, keys: Sequence[str]) -> tuple[int, tuple[str, ...]]:
 
 def unpack(payload: bytes) -> Packed:
     """What a packed record holds. Raises CodecError, which names the byte."""
-    reader = _Reader(payload)
-    values = reader.value(0)
-    if type(values) is not list or reader.at != len(payload):
-        raise CodecError("no packed record", reader.at)
+    values = _flat(payload)
     if len(values) < 3 or not all(type(v) is int and v >= 0 for v in values[:2]):
         raise CodecError("a packed record without its head", 0)
     shape, seq, seconds = values[:3]
@@ -109,14 +110,57 @@ def _keys_of(shape: int) -> tuple[str, ...]:
     return _shapes.setdefault(shape, keys)
 
 
+def _flat(payload: bytes) -> list[Any]:
+    """The values of the outermost tuple. What there is most of is read here, the rest by a reader
+    that takes a call for each value."""
+    if payload[:1] != b"(" or len(payload) < 5:
+        raise CodecError("no packed record", 0)
+    count, at, size = int.from_bytes(payload[1:5], "little"), 5, len(payload)
+    if count > size:
+        raise CodecError(f"{count} values in {size} bytes", 1)
+    values: list[Any] = []
+    for _ in range(count):
+        if at + 5 > size:
+            reader = _Reader(payload, at)
+            values.append(reader.value(1))
+            at = reader.at
+            continue
+        tag = payload[at]
+        if tag == _INT:
+            values.append(int.from_bytes(payload[at + 1 : at + 5], "little", signed=True))
+            at += 5
+            continue
+        length = int.from_bytes(payload[at + 1 : at + 5], "little")
+        body = at + 5
+        if tag == _TEXT and body + length <= size:
+            try:
+                values.append(payload[body : body + length].decode())
+            except UnicodeDecodeError as e:
+                raise CodecError("not UTF-8", body + e.start) from e
+            at = body + length
+            continue
+        reader = _Reader(payload, at)
+        values.append(reader.value(1))
+        at = reader.at
+    if at != size:
+        raise CodecError(f"{size - at} bytes too many", at)
+    return values
+
+
+@lru_cache(512)
+def _ints(count: int) -> tuple[bytes, Callable[[bytes], tuple[int, ...]]]:
+    """The tags of so many integers, and what reads them together with those."""
+    return b"i" * count, struct.Struct("<" + "xi" * count).unpack
+
+
 class _Reader:
     """Reads marshalled values: those that JSON has, tuples as lists."""
 
     __slots__ = ("at", "data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, at: int) -> None:
         self.data = data
-        self.at = 0
+        self.at = at
 
     def value(self, depth: int) -> Any:
         """The next value."""
@@ -163,13 +207,12 @@ class _Reader:
     def _list(self, depth: int) -> list[Any]:
         n, at, data = self._count(), self.at, self.data
         # Lists of block ids are what there is most of: five bytes each, all of one tag.
-        if n and data[at : at + 5 * n : 5] == b"i" * n and len(data) >= at + 5 * n:
-            self.at = at + 5 * n
-            stretch = data[at : self.at]
-            lanes = bytearray(4 * n)
-            for byte in range(4):
-                lanes[byte::4] = stretch[byte + 1 :: 5]
-            return list(struct.unpack(f"<{n}i", lanes))
+        end = at + 5 * n
+        if n <= _MOST_INTS and end <= len(data):
+            tags, unpacked = _ints(n)
+            if data[at:end:5] == tags:
+                self.at = end
+                return list(unpacked(data[at:end]))
         return [self.value(depth) for _ in range(n)]
 
     def _dict(self, depth: int) -> dict[str, Any]:
