@@ -68,7 +68,7 @@ def attach(
     hooks = Hooks(Tell(sink, prepare), keyed, f"transformers {version}")
     for point, target in targets.items():
         assert isinstance(target, Target)
-        hooks.install(point.name, target, point.make(hooks, target.function), point.loses)
+        hooks.install(point.name, target, point.wrapper(hooks, target.function), point.loses)
     _adopt_running(hooks)
     return hooks
 

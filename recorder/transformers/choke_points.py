@@ -23,6 +23,13 @@ _ASIDE = f"{_ROOT}.offloading_manager:OffloadingManager"
 HOST, STEP, ALL = ("host",), ("step",), ("host", "step", "layout")
 
 
+Before = Callable[..., Any]
+"""Called with the hooks and the engine's arguments; returns what `After` is to know."""
+
+After = Callable[..., None]
+"""Called with the hooks, what `Before` returned, the engine's result, and its arguments."""
+
+
 class ChokePoint(NamedTuple):
     """One function to wrap; `parameters` are those the hook relies on, `loses` is the evidence
     that goes with it."""
@@ -31,39 +38,67 @@ class ChokePoint(NamedTuple):
     place: str
     function: str
     parameters: tuple[str, ...]
-    make: Callable[[Hooks, Any], Callable[..., Any]]
+    before: Before
+    after: After
     loses: tuple[str, ...]
 
+    def wrapper(self, hooks: Hooks, original: Any) -> Callable[..., Any]:
+        """The engine's function with the hook around it. Nothing of ours comes out of it, but
+        what a guard raises."""
+        name, before, after = self.name, self.before, self.after
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                seen = before(hooks, *args, **kwargs)
+            except Exception as e:
+                hooks.fail(name, e)
+                return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            try:
+                after(hooks, seen, result, *args, **kwargs)
+            except Exception as e:
+                hooks.fail(name, e)
+            return result
+
+        return wrapped
+
+
+_none = cache.nothing
+_table = ("request_id",)
 
 POINTS = (
-    ChokePoint("declare", _CACHE, "__init__", ("config",), cache.cache_made, ALL),
-    ChokePoint("alloc", _FULL, "allocate_cache_to_request", ("request_id",), cache.allocate, HOST),
-    ChokePoint("free", _ALLOCATOR, "free_blocks", ("request_id",), cache.free, HOST),
-    ChokePoint("fork", _ALLOCATOR, "fork_blocks",
-               ("source_request_id", "dest_request_id"), cache.fork, HOST),
-    ChokePoint("match", _ALLOCATOR, "match_prefix_blocks", ("prompt_ids",), cache.match, HOST),
-    ChokePoint("acquire", _ALLOCATOR, "acquire_prefix_blocks",
-               ("request_id", "block_ids"), cache.acquire, HOST),
-    ChokePoint("search", _CACHE, "search_prefix_match",
-               ("request_id", "prompt_ids"), cache.search, HOST),
-    ChokePoint("refuse", _CACHE, "can_store_request_tokens",
-               ("state", "request_len", "dry_run"), cache.store_tokens, ()),
-    ChokePoint("publish", _ALLOCATOR, "mark_complete_blocks",
-               ("request_id",), cache.complete, HOST),
-    ChokePoint("copy", _ALLOCATOR, "copy_blocks",
-               ("source_block_ids", "dest_block_ids"), cache.copy, HOST),
-    ChokePoint("evict", _LEDGER, "evict_cached_blocks", (), cache.evict, HOST),
-    ChokePoint("reset", _LEDGER, "reset", (), cache.reset_ledger, HOST),
-    ChokePoint("finish", _SCHEDULER, "finish_request", ("request_id",), steps.finish, HOST),
-    ChokePoint("cancel", _SCHEDULER, "clear_cancelled_requests", (), steps.cancel, HOST),
-    ChokePoint("dispatch", _BATCH, "prepare_batch_tensors",
-               ("requests_in_batch",), steps.prepare, ("host", "step")),
-    ChokePoint("retire", _PROCESSOR, "update_batch", (), steps.update, STEP),
-    ChokePoint("offload", _ASIDE, "offload_requests", (), aside.offload, HOST),
-    ChokePoint("tier", _ASIDE, "__init__", ("cache",), aside.manager_made, ()),
-    ChokePoint("store", _ASIDE, "_offload_to_cpu",
-               ("victims", "victim_block_tables"), aside.to_host, HOST),
-    ChokePoint("load", _ASIDE, "restore_scheduled_requests",
-               ("requests_in_batch",), aside.restore, HOST),
-    ChokePoint("drop", _ASIDE, "free_request_cpu_cache", ("state",), aside.drop, HOST),
+    ChokePoint("declare", _CACHE, "__init__", ("config",), _none, cache.cache_made, ALL),
+    ChokePoint("alloc", _FULL, "allocate_cache_to_request", _table,
+               cache.table_length, cache.allocated, HOST),
+    ChokePoint("free", _ALLOCATOR, "free_blocks", _table, cache.to_free, cache.freed, HOST),
+    ChokePoint("fork", _ALLOCATOR, "fork_blocks", ("source_request_id", "dest_request_id"),
+               _none, cache.forked, HOST),
+    ChokePoint("match", _ALLOCATOR, "match_prefix_blocks", ("prompt_ids",),
+               _none, cache.matched, HOST),
+    ChokePoint("acquire", _ALLOCATOR, "acquire_prefix_blocks", ("request_id", "block_ids"),
+               cache.table_length, cache.acquired, HOST),
+    ChokePoint("search", _CACHE, "search_prefix_match", ("request_id", "prompt_ids"),
+               cache.to_search, cache.searched, HOST),
+    ChokePoint("refuse", _CACHE, "can_store_request_tokens", ("state", "request_len", "dry_run"),
+               _none, cache.asked_for_room, ()),
+    ChokePoint("publish", _ALLOCATOR, "mark_complete_blocks", _table,
+               cache.to_complete, cache.completed, HOST),
+    ChokePoint("copy", _ALLOCATOR, "copy_blocks", ("source_block_ids", "dest_block_ids"),
+               _none, cache.copied, HOST),
+    ChokePoint("evict", _LEDGER, "evict_cached_blocks", (), _none, cache.evicted, HOST),
+    ChokePoint("reset", _LEDGER, "reset", (), _none, cache.ledger_reset, HOST),
+    ChokePoint("finish", _SCHEDULER, "finish_request", _table,
+               steps.to_finish, steps.finished, HOST),
+    ChokePoint("cancel", _SCHEDULER, "clear_cancelled_requests", (), _none, steps.cancelled, HOST),
+    ChokePoint("dispatch", _BATCH, "prepare_batch_tensors", ("requests_in_batch",),
+               steps.to_prepare, steps.prepared, ("host", "step")),
+    ChokePoint("retire", _PROCESSOR, "update_batch", (), steps.to_update, _none, STEP),
+    ChokePoint("offload", _ASIDE, "offload_requests", (), aside.to_offload, aside.offloaded, HOST),
+    ChokePoint("tier", _ASIDE, "__init__", ("cache",), _none, aside.manager_made, HOST),
+    ChokePoint("store", _ASIDE, "_offload_to_cpu", ("victims", "victim_block_tables"),
+               _none, aside.stored, HOST),
+    ChokePoint("load", _ASIDE, "restore_scheduled_requests", ("requests_in_batch",),
+               aside.to_restore, aside.restored, HOST),
+    ChokePoint("drop", _ASIDE, "free_request_cpu_cache", ("state",),
+               aside.to_drop, aside.dropped, HOST),
 )  # fmt: skip

@@ -17,6 +17,9 @@ log = logging.getLogger("hkvtool.transformers")
 EVIDENCE = ("host", "step", "layout")
 """What the hooks let a rule see when all of them hold."""
 
+WARM_UP = "__warmup_"
+"""How the names of requests begin that no user has made."""
+
 STATE = "hkvtool_state"
 """Attribute of the engine's caches, allocators and ledgers that leads to what is known of them."""
 

@@ -2,63 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hkvtool.recorder.transformers.cache_state import CacheState
 from hkvtool.recorder.transformers.declare import declare_tier
 from hkvtool.recorder.transformers.hooks import Hooks
 
-Wrapper = Callable[..., Any]
+Blocks = dict[str, list[int]]
 
 
-def manager_made(hooks: Hooks, original: Any) -> Wrapper:
+def manager_made(
+    hooks: Hooks, seen: None, result: None, manager: Any, *args: Any, **kw: Any
+) -> None:
     """There may be memory of the host to put requests aside to."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        try:
-            state = hooks.cache(self.cache)
-            if state is not None and self._cpu_pool is not None:
-                declare_tier(hooks, state, self._cpu_pool)
-        except Exception as e:
-            hooks.fail("offload", e)
-
-    return wrapper
+    state = hooks.cache(manager.cache)
+    if state is not None and manager._cpu_pool is not None:
+        declare_tier(hooks, state, manager._cpu_pool)
 
 
-def offload(hooks: Hooks, original: Any) -> Wrapper:
+def to_offload(hooks: Hooks, manager: Any, *args: Any, **kw: Any) -> None:
     """Requests make room for others: they end to come back."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks.preempting = True
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            hooks.preempting = False
-
-    return wrapper
+    hooks.preempting = True
 
 
-def to_host(hooks: Hooks, original: Any) -> Wrapper:
-    """What requests held is copied to the host. Their blocks are free already: whoever gets them
+def offloaded(hooks: Hooks, seen: None, result: Any, manager: Any, *args: Any, **kw: Any) -> None:
+    """What ends from here on is over."""
+    hooks.preempting = False
+
+
+def stored(
+    hooks: Hooks, seen: None, done: Any, manager: Any, victims: Any, tables: Any,
+    *args: Any, **kw: Any,
+) -> None:  # fmt: skip
+    """What requests held was copied to the host. Their blocks are free already: whoever gets them
     writes behind the copy, on the same stream."""
-
-    def wrapper(self: Any, victims: list[Any], tables: Any, *args: Any, **kwargs: Any) -> Any:
-        done = original(self, victims, tables, *args, **kwargs)
-        try:
-            state = hooks.cache(self.cache)
-            if state is not None:
-                for victim in victims:
-                    req = victim.request_id
-                    if req in done:
-                        peers = self._request_id_to_cpu_blocks[req]
-                        _stored(hooks, state, victim, tables[req], peers)
-        except Exception as e:
-            hooks.fail("store", e)
-        return done
-
-    return wrapper
+    state = hooks.cache(manager.cache)
+    if state is None:
+        return
+    for victim in victims:
+        req = victim.request_id
+        if req in done:
+            _stored(hooks, state, victim, tables[req], manager._request_id_to_cpu_blocks[req])
 
 
 def _stored(hooks: Hooks, state: CacheState, victim: Any, tables: Any, peers: Any) -> None:
@@ -87,24 +71,23 @@ def _handle(hooks: Hooks) -> str:
     return f"offload-{hooks.transfers}"
 
 
-def restore(hooks: Hooks, original: Any) -> Wrapper:
-    """Requests that were put aside are in the batch: what they held comes back."""
+def to_restore(
+    hooks: Hooks, manager: Any, requests_in_batch: Any, *args: Any, **kw: Any
+) -> list[tuple[Any, Blocks]]:
+    """Requests in the batch that were put aside, and where what they held lies."""
+    held = manager._request_id_to_cpu_blocks
+    states = [f.state for f in requests_in_batch if f.state.is_cpu_offloaded]
+    return [(s, dict(held[s.request_id])) for s in states if s.request_id in held]
 
-    def wrapper(self: Any, requests_in_batch: list[Any], *args: Any, **kwargs: Any) -> Any:
-        held = self._request_id_to_cpu_blocks
-        back = [(f.state, dict(held[f.state.request_id])) for f in requests_in_batch
-                if f.state.is_cpu_offloaded and f.state.request_id in held]  # fmt: skip
-        result = original(self, requests_in_batch, *args, **kwargs)
-        try:
-            state = hooks.cache(self.cache)
-            if state is not None:
-                for request, peers in back:
-                    _restored(hooks, state, request, peers)
-        except Exception as e:
-            hooks.fail("load", e)
-        return result
 
-    return wrapper
+def restored(
+    hooks: Hooks, back: list[tuple[Any, Blocks]], result: None, manager: Any, *args: Any, **kw: Any
+) -> None:
+    """What they held came back."""
+    state = hooks.cache(manager.cache)
+    if state is not None:
+        for request, peers in back:
+            _restored(hooks, state, request, peers)
 
 
 def _restored(hooks: Hooks, state: CacheState, request: Any, peers: dict[str, list[int]]) -> None:
@@ -129,19 +112,16 @@ def _restored(hooks: Hooks, state: CacheState, request: Any, peers: dict[str, li
         hooks.tell.free(peer, f"{group.name}.cpu", req)
 
 
-def drop(hooks: Hooks, original: Any) -> Wrapper:
-    """A request that was put aside is given up."""
+def to_drop(hooks: Hooks, manager: Any, state: Any, *args: Any, **kw: Any) -> Blocks:
+    """Where what a request held lies."""
+    return dict(manager._request_id_to_cpu_blocks.get(state.request_id, {}))
 
-    def wrapper(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        peers = dict(self._request_id_to_cpu_blocks.get(state.request_id, {}))
-        result = original(self, state, *args, **kwargs)
-        try:
-            cache = hooks.cache(self.cache)
-            if cache is not None and state.request_id not in self._request_id_to_cpu_blocks:
-                for kind, peer in peers.items():
-                    hooks.tell.free(list(peer), f"{cache.groups[kind].name}.cpu", state.request_id)
-        except Exception as e:
-            hooks.fail("drop", e)
-        return result
 
-    return wrapper
+def dropped(
+    hooks: Hooks, peers: Blocks, result: None, manager: Any, state: Any, *args: Any, **kw: Any
+) -> None:
+    """A request that was put aside was given up."""
+    cache = hooks.cache(manager.cache)
+    if cache is not None and state.request_id not in manager._request_id_to_cpu_blocks:
+        for kind, peer in peers.items():
+            hooks.tell.free(list(peer), f"{cache.groups[kind].name}.cpu", state.request_id)

@@ -2,72 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from hkvtool.recorder.transformers.cache_state import CacheState, GroupState
-from hkvtool.recorder.transformers.hooks import Hooks
+from hkvtool.recorder.transformers.hooks import WARM_UP, Hooks
 
-Wrapper = Callable[..., Any]
-
-_WARM_UP = "__warmup_"
-
-
-def finish(hooks: Hooks, original: Any) -> Wrapper:
-    """A request is over, or makes room and comes back."""
-
-    def wrapper(self: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-        state = self.active_requests.get(request_id)
-        result = original(self, request_id, *args, **kwargs)
-        try:
-            if hooks.preempting:
-                hooks.end(request_id, "preempt")
-            else:
-                hooks.end(request_id, "abort" if getattr(state, "error", None) else "finish")
-        except Exception as e:
-            hooks.fail("finish", e)
-        return result
-
-    return wrapper
+Batch = list[tuple[str, int, int]]
+"""Requests of a step, each with its first token and how many."""
 
 
-def cancel(hooks: Hooks, original: Any) -> Wrapper:
-    """Requests are given up."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        states = original(self, *args, **kwargs)
-        try:
-            for state in states:
-                hooks.end(state.request_id, "abort")
-        except Exception as e:
-            hooks.fail("cancel", e)
-        return states
-
-    return wrapper
+def to_finish(hooks: Hooks, scheduler: Any, request_id: str, *args: Any, **kw: Any) -> str:
+    """How the request ends."""
+    if hooks.preempting:
+        return "preempt"
+    failed = getattr(scheduler.active_requests.get(request_id), "error", None)
+    return "abort" if failed else "finish"
 
 
-def prepare(hooks: Hooks, original: Any) -> Wrapper:
-    """A batch is made ready: from here on it stands what the step writes and reads."""
-
-    def wrapper(self: Any, requests_in_batch: list[Any], *args: Any, **kwargs: Any) -> Any:
-        batch = [(f.state.request_id, f.state.position_offset, f.query_length)
-                 for f in requests_in_batch]  # fmt: skip
-        result = original(self, requests_in_batch, *args, **kwargs)
-        try:
-            state = hooks.cache(self.cache)
-            if state is not None and not batch[0][0].startswith(_WARM_UP):
-                _dispatch(hooks, state, batch, bool(self.use_block_table or self.max_kv_read))
-        except Exception as e:
-            hooks.fail("dispatch", e)
-        return result
-
-    return wrapper
-
-
-def _dispatch(
-    hooks: Hooks, state: CacheState, batch: list[tuple[str, int, int]], reads: bool
+def finished(
+    hooks: Hooks, how: str, result: None, scheduler: Any, request_id: str, *args: Any, **kw: Any
 ) -> None:
+    """A request is over, or made room and comes back."""
+    hooks.end(request_id, how)
+
+
+def cancelled(hooks: Hooks, seen: None, states: Any, scheduler: Any) -> None:
+    """Requests were given up."""
+    for state in states:
+        hooks.end(state.request_id, "abort")
+
+
+def to_prepare(
+    hooks: Hooks, batch: Any, requests_in_batch: Any, *args: Any, **kw: Any
+) -> Batch:  # fmt: skip
+    """The requests of the batch, before their positions are moved on."""
+    return [(f.state.request_id, f.state.position_offset, f.query_length)
+            for f in requests_in_batch]  # fmt: skip
+
+
+def prepared(
+    hooks: Hooks, requests: Batch, result: None, batch: Any, *args: Any, **kw: Any
+) -> None:
+    """A batch is ready: from here on it stands what the step writes and reads."""
+    state = hooks.cache(batch.cache)
+    if state is not None and not requests[0][0].startswith(WARM_UP):
+        _dispatch(hooks, state, requests, bool(batch.use_block_table or batch.max_kv_read))
+
+
+def _dispatch(hooks: Hooks, state: CacheState, batch: Batch, reads: bool) -> None:
     hooks.steps += 1
     step = hooks.steps
     state.out.append(step)
@@ -102,9 +85,7 @@ def _deltas(state: CacheState, groups: list[GroupState], reqs: list[str]) -> lis
     return out
 
 
-def _ring(
-    hooks: Hooks, group: GroupState, step: int, batch: list[tuple[str, int, int]], reads: bool
-) -> None:
+def _ring(hooks: Hooks, group: GroupState, step: int, batch: Batch, reads: bool) -> None:
     """What a step reads of each request's ring, and then writes over it: the token at position p
     lies at p modulo the window."""
     window = group.window
@@ -142,16 +123,8 @@ def _of_ring(group: GroupState, table: list[int], low: int, high: int) -> list[i
     return [table[place] for place in reversed(latest)]
 
 
-def update(hooks: Hooks, original: Any) -> Wrapper:
+def to_update(hooks: Hooks, processor: Any, *args: Any, **kw: Any) -> None:
     """The oldest step is known to be done."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            state = hooks.cache(self.cache)
-            if state is not None and state.out:
-                hooks.tell.retire(state.out.popleft())
-        except Exception as e:
-            hooks.fail("retire", e)
-        return original(self, *args, **kwargs)
-
-    return wrapper
+    state = hooks.cache(processor.cache)
+    if state is not None and state.out:
+        hooks.tell.retire(state.out.popleft())

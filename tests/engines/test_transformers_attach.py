@@ -1,0 +1,158 @@
+"""Attaching leaves the engine as it was: late, off, with a hook that fails, from a `with` block."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers.generation.continuous_batching.cache_allocators")
+
+import transformers
+
+import hkvtool
+from hkvtool.analyzers import check
+from hkvtool.model.errors import HkvError
+from hkvtool.model.event import Event
+from hkvtool.recorder.transformers import choke_points
+from hkvtool.recorder.transformers.attach import _target, attach, attach_report
+from hkvtool.store.derive_reads import derive_reads
+from tests.engines import transformers_engine as engine
+from tests.engines.transformers_state import Folded, differences
+
+
+def functions() -> list[Any]:
+    """What stands at every choke point."""
+    found = []
+    for point in choke_points.POINTS:
+        target = _target(point)
+        assert not isinstance(target, str), target
+        found.append(target.original)
+    return found
+
+
+def test_everything_is_put_back() -> None:
+    before = functions()
+    hooks = attach(lambda data: None)
+    assert not set(map(id, functions())) & set(map(id, before))
+    hooks.remove()
+    assert functions() == before
+
+
+def test_what_would_attach_is_told_without_attaching() -> None:
+    before = functions()
+    report = attach_report()
+    assert report.version == transformers.__version__ and report.tried
+    assert len(report.found) == len(choke_points.POINTS) and not report.missing
+    assert report.evidence == ("host", "step", "layout")
+    assert functions() == before
+
+
+def test_an_engine_that_is_another_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = choke_points.POINTS[1]._replace(function="allocate_as_never_before")
+    points = (choke_points.POINTS[0], point)
+    monkeypatch.setattr("hkvtool.recorder.transformers.attach.POINTS", points)
+    with pytest.raises(HkvError, match="not as hkvtool knows it"):
+        attach(lambda data: None)
+    assert attach_report().missing == {"alloc": "FullAttentionCacheAllocator has no "
+                                                "allocate_as_never_before"}  # fmt: skip
+    assert attach_report().evidence == ("step", "layout")
+
+
+def test_a_late_attach_begins_with_what_is_there() -> None:
+    folded = Folded()
+    asked = engine.prompts(4)
+    with engine.manager(engine.model("qwen3"), engine.settings(), new_tokens=200) as running:
+        running.add_requests(asked[:3], max_new_tokens=200)
+        while (
+            running.batch_processor is None or not running.batch_processor.scheduler.active_requests
+        ):
+            assert running.is_running()
+        with running.pause():
+            hooks = attach(folded)
+            cache = running.batch_processor.cache
+            assert not list(differences(folded, cache))
+        while len([e for e in folded.events if e["ev"] == "retire"]) < 20:
+            assert running.is_running()
+        with running.pause():
+            assert not list(differences(folded, cache))
+            hooks.remove()
+    assert not hooks.failed
+    assert "state" in {e["ev"] for e in folded.events}
+    events = (Event.of(p, data) for p, data in enumerate(derive_reads(folded.events), 1))
+    assert not [f for f in check(events).findings if f.severity == "error"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", [p.name for p in choke_points.POINTS])
+def test_a_hook_that_raises_is_off_and_the_engine_goes_on(
+    name: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in turn, in a run that comes by all of them."""
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("ours")
+
+    points = [p._replace(**{when: broken}) if p.name == name else p for p in choke_points.POINTS]
+    monkeypatch.setattr("hkvtool.recorder.transformers.attach.POINTS", points)
+    events: list[dict[str, Any]] = []
+    made = engine.model("qwen3")
+    hooks = attach(events.append)
+    try:
+        everything(made)
+    finally:
+        hooks.remove()
+    assert hooks.failed == {name: "RuntimeError: ours"}
+    notes = [e["note"] for e in events if e["ev"] == "evidence"]
+    assert [n for n in notes if n == f"the hook on {name} failed: RuntimeError: ours"]
+
+
+def everything(made: Any) -> None:
+    """A run that comes by every choke point, and generates what the model generates."""
+    asked = engine.prompts(6, shared=24, own=10, seed=3)
+    with engine.pinless(), engine.manager(
+        made, engine.settings(num_blocks=20, cpu_offload_space=0.01), new_tokens=30
+    ) as running:  # fmt: skip
+        running.add_requests(asked, max_new_tokens=30)
+        done = engine.results(running, len(asked))
+        state = running.batch_processor
+        running.cancel_request(running.add_request(asked[0], max_new_tokens=30))
+        running.add_request(asked[1], max_new_tokens=2)
+        engine.results(running, 1)
+        with running.pause():
+            aside = type("State", (), {"is_cpu_offloaded": False, "request_id": "none"})()
+            state.offloading_manager.free_request_cpu_cache(aside)
+            state.cache.evict_cached_blocks()
+            state.cache.free_all_requests(clear_ledgers=True)
+    plain = {tuple(p): engine.plainly(made, p, 30) for p in asked}
+    assert {tuple(r.prompt_ids): r.generated_tokens for r in done.values()} == plain
+    engine.generate(made, asked[:1], new_tokens=4, sequences=2)
+
+
+PROGRAM = """
+import sys
+import hkvtool
+from tests.engines import transformers_engine as engine
+
+with hkvtool.record(sys.argv[1]):
+    engine.generate(engine.model("gemma3"), engine.prompts(4), waves=2)
+"""
+
+
+def test_a_with_block_makes_a_trace(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    trace = tmp_path / "t.duckdb"
+    root = str(Path(__file__).parents[2])
+    # Behind everything else: the checkout lacks rooms that the installed package has.
+    program = f"import sys; sys.path.append({root!r})\n{PROGRAM}"
+    run = [sys.executable, "-c", program, str(trace)]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    checked = subprocess.run(
+        [sys.executable, "-m", "hkvtool", "check", str(trace)], capture_output=True, text=True
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert hkvtool.__version__
