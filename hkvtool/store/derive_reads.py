@@ -15,8 +15,10 @@ the one before, a token each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from hkvtool.model.event import Event
 
 Data = dict[str, Any]
 
@@ -64,34 +66,40 @@ class Reads:
         self._waiting: dict[int, _Batch] = {}
         self._worker = False
 
-    def derive(self, events: Iterable[Data]) -> Iterator[Data]:
-        """The events, with the accesses of each step where they happen."""
-        for event in events:
-            ev = event.get("ev")
-            if ev == "dispatch" and ("starts" in event or "reqs" not in event):
-                batch = self._begin(event)
-                yield _spelled(event, batch)
-                if batch is not None:
-                    if self._worker:
-                        self._wait(batch)
-                    else:
-                        yield from self._accesses(batch)
-                continue
-            if ev == "retire":
-                late = self._waiting.pop(_number(event.get("step")), None)
-                if late is not None:
-                    yield from self._accesses(late)
-            yield event
-            if ev == "group":
-                self._declare(event)
-            elif ev in ("finish", "abort"):
-                self._held.pop(str(event.get("req")), None)
-            elif ev == "buffer" and event.get("name") == BLOCK_TABLE:
-                self._worker = True
-                if event.get("op") == "read":
-                    ready = self._waiting.pop(_number(event.get("step")), None)
-                    if ready is not None:
-                        yield from self._accesses(ready)
+    def follow(self, event: Event) -> tuple[Data | None, list[Data]]:
+        """An event as it is to be told (None: as it is), and the accesses that follow it."""
+        ev = event.ev
+        if event.problem is not None:
+            return None, []
+        if ev == "dispatch":
+            batch = self._begin(event)
+            if batch is None:
+                return None, []
+            told = None if "reqs" in event else {**event.data, "reqs": batch.reqs}
+            if self._worker:
+                self._wait(batch)
+                return told, []
+            return told, list(self._accesses(batch))
+        if ev == "group":
+            self._declare(event.data)
+        elif ev in ("finish", "abort"):
+            self._held.pop(str(event.req), None)
+        elif ev == "buffer" and event.get("name") == BLOCK_TABLE:
+            self._worker = True
+            if event.get("op") == "read":
+                return None, self._run(event.step)
+        return None, []
+
+    def before(self, event: Event) -> list[Data]:
+        """Accesses that come before an event: those of a step that ends and never told that it
+        began."""
+        if event.ev == "retire" and event.problem is None and self._waiting:
+            return self._run(event.step)
+        return []
+
+    def _run(self, step: int | None) -> list[Data]:
+        ready = None if step is None else self._waiting.pop(step, None)
+        return [] if ready is None else list(self._accesses(ready))
 
     def _wait(self, batch: _Batch) -> None:
         self._waiting[batch.step] = batch
@@ -122,7 +130,7 @@ class Reads:
             )
         )  # fmt: skip
 
-    def _begin(self, event: Data) -> _Batch | None:
+    def _begin(self, event: Event) -> _Batch | None:
         """Bring the tables up to date, and keep what the step will see of them."""
         if "reqs" not in event:
             last = self._last
@@ -130,33 +138,46 @@ class Reads:
                 return None
             starts = [s + n for s, n in zip(last.starts, last.counts, strict=True)]
             reqs, counts = last.reqs, [1] * len(last.reqs)
-        else:
+        elif "starts" in event and "counts" in event:
             reqs, starts, counts = event["reqs"], event["starts"], event["counts"]
-        self._change(event.get("tables") or [], reqs)
+            if not len(reqs) == len(starts) == len(counts) or min([*starts, *counts, 0]) < 0:
+                return None
+        else:
+            return None
+        if not self._change(event.get("tables") or [], reqs):
+            return None
         tables = [[list(t) for t in self._held.get(str(r), [])] for r in reqs]
         # A worker that tells what it does tells this too.
-        before = {} if self._worker else event
+        before = {} if self._worker else event.data
         batch = _Batch(
-            _number(event.get("step")), reqs, starts, counts, tables,
+            int(event["step"]), reqs, starts, counts, tables,
             before.get("zeroed") or [], before.get("copies") or [],
         )  # fmt: skip
         self._last = batch
         return batch
 
-    def _change(self, tables: list[int], reqs: list[str]) -> None:
+    def _change(self, tables: list[int], reqs: list[str]) -> bool:
+        """Take changes of tables into account; False where they are not what they should be."""
         at = 0
-        while at + 3 <= len(tables):
+        while at < len(tables):
+            if at + 3 > len(tables) or not 0 <= tables[at] < len(reqs):
+                return False
             req, how, groups = str(reqs[tables[at]]), tables[at + 1], tables[at + 2]
             at += 3
-            if how:
-                self._held[req] = []
+            if not 0 <= groups <= len(tables) - at:
+                return False
             held = self._held.setdefault(req, [])
+            if how:
+                held.clear()
             while len(held) < groups:
                 held.append([])
             for number in range(groups):
-                count = tables[at]
-                held[number].extend(tables[at + 1 : at + 1 + count])
-                at += 1 + count
+                end = at + 1 + tables[at] if at < len(tables) else -1
+                if not at < end <= len(tables):
+                    return False
+                held[number].extend(tables[at + 1 : end])
+                at = end
+        return True
 
     def _accesses(self, batch: _Batch) -> Iterator[Data]:
         step = batch.step
@@ -172,9 +193,32 @@ class Reads:
                 yield from _of_group(batch, number, group)
 
 
-def derive_reads(events: Iterable[Data]) -> Iterator[Data]:
-    """The events of a recording with the accesses of its steps."""
-    return Reads().derive(events)
+def derive_reads(events: Iterable[Event]) -> Iterator[Event]:
+    """The events of a recording with the accesses of its steps, numbered anew."""
+    reads = Reads()
+    pos = 0
+    for event in events:
+        for data in reads.before(event):
+            pos += 1
+            yield _at(pos, data, event)
+        told, accesses = reads.follow(event)
+        pos += 1
+        if told is not None:
+            yield Event.of(pos, told)
+        elif event.pos == pos:
+            yield event
+        else:
+            yield replace(event, pos=pos)
+        for data in accesses:
+            pos += 1
+            yield _at(pos, data, event)
+
+
+def _at(pos: int, data: Data, beside: Event) -> Event:
+    """An access, at the time of the event that it belongs to."""
+    if "ts" in beside:
+        data["ts"] = beside["ts"]
+    return Event.of(pos, data)
 
 
 def _of_group(batch: _Batch, number: int, group: _Group) -> Iterator[Data]:
@@ -228,14 +272,3 @@ def _states(group: _Group, blocks: list[int], start: int, end: int) -> tuple[Dat
         after = blocks[start // unit if group.states == "all" else last : last + 1]
     write: Data = {"blocks": after, "tokens": [start, end]} if after else {}
     return write, {"blocks": before} if start and before else {}
-
-
-def _spelled(event: Data, batch: _Batch | None) -> Data:
-    """A `dispatch` that goes on with the requests of the one before names them."""
-    if batch is None or "reqs" in event:
-        return event
-    return {**event, "reqs": batch.reqs}
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else -1

@@ -11,6 +11,7 @@ from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import write_line
 from hkvtool.model.recording import RecordingCount, read_recording, stage_of
+from hkvtool.store.derive_reads import derive_reads
 from hkvtool.store.lines import JsonlTrace
 from hkvtool.store.segments import segment_rows
 from hkvtool.store.summary import Summary
@@ -35,7 +36,7 @@ def ingest(
     """
     count = RecordingCount(stage_of(folder))
     with TraceWriter(output, force=force) as writer:
-        writer.write(_told(read_recording(folder, count, segment_rows), count, progress))
+        writer.write(_told(derive_reads(read_recording(folder, count, segment_rows)), count, progress))
         if not writer.summary.events:
             raise TraceError(
                 f"{os.fspath(folder)}: there is no event in it", hint="; ".join(count.problems())
@@ -55,7 +56,7 @@ class RecordingTrace(JsonlTrace):
         self.found = RecordingCount(stage_of(path))
         self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
         try:
-            for event in read_recording(path, self.found, segment_rows):
+            for event in derive_reads(read_recording(path, self.found, segment_rows)):
                 self._spool.write(write_line(event).encode() + b"\n")
             self._spool.flush()
         except OSError as e:

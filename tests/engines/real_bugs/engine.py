@@ -137,15 +137,18 @@ class Engine:
         self.flight.append((step, tokens))
         return step
 
-    def end_step(self, *, received: Sequence[str] = (), sent: Sequence[str] = ()) -> None:
+    def end_step(
+        self, *, received: Sequence[str] = (), sent: Sequence[str] = (), worker_meta: Any = None
+    ) -> None:
         """The oldest step in flight is over; transfers may have ended meanwhile."""
         step, tokens = self.flight.popleft()
         names = list(step.num_scheduled_tokens)
         transfers = None
-        if received or sent or self.connector is not None:
-            transfers = KVConnectorOutput(
-                finished_sending=set(sent) or None, finished_recving=set(received) or None
-            )
+        if self.connector is not None:
+            transfers = _call(
+                KVConnectorOutput, finished_sending=set(sent) or None,
+                finished_recving=set(received) or None, kv_connector_worker_meta=worker_meta,
+            )  # fmt: skip
             self.worker.transferred(transfers, step)
         out = _call(
             ModelRunnerOutput, req_ids=names, req_id_to_index={n: i for i, n in enumerate(names)},
@@ -183,6 +186,15 @@ def _call(made: Any, **given: Any) -> Any:
     return made(**{key: value for key, value in given.items() if key in known})
 
 
+def _tensor(plan: Plan, group: Any) -> Any:
+    """Where the bytes of a group lie, which an offloading connector sizes its own pool by."""
+    page = group.kv_cache_spec.page_size_bytes
+    return _call(
+        specs.KVCacheTensor, size=page * plan.blocks, shared_by=group.layer_names,
+        layers=group.layer_names, layer_stride=page * plan.blocks, block_stride=page,
+    )  # fmt: skip
+
+
 def _scheduler(plan: Plan, folder: Path) -> Any:
     (folder / "config.json").write_text(json.dumps(MODEL))
     model = ModelConfig(
@@ -218,8 +230,9 @@ def _scheduler(plan: Plan, folder: Path) -> Any:
     if register is not None:
         register(config)
     kv = specs.KVCacheConfig(
-        num_blocks=plan.blocks, kv_cache_tensors=[], kv_cache_groups=list(plan.groups)
-    )
+        num_blocks=plan.blocks, kv_cache_tensors=[_tensor(plan, g) for g in plan.groups],
+        kv_cache_groups=list(plan.groups),
+    )  # fmt: skip
     sizes: dict[str, Any] = {"block_size": plan.block}
     resolve = getattr(kv_cache_utils, "resolve_kv_cache_block_sizes", None)
     if resolve is not None:
