@@ -8,6 +8,9 @@ from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Loss, Ratios
 from hkvtool.model.rules import Severity
 
+_NO_LAYER = "59"
+"""Families whose findings cost no token: too much on its way at once, and torn evidence."""
+
 
 class Tally(Silent):
     """Counts what lookups asked for and matched, and what of it could be resumed from."""
@@ -75,6 +78,8 @@ class Tally(Silent):
         """The root error that this request's resume or reads ran into."""
         by_id = {f.id: f for f in self.ctx.findings}
         for finding in self.ctx.findings:
+            if finding.code[3] in _NO_LAYER:
+                continue
             if finding.request == request and finding.severity is Severity.ERROR:
                 if finding.check is not None or finding.use is not None:
                     return by_id.get(finding.cause or "", finding)
