@@ -1,5 +1,6 @@
 # make demo    install into .venv, then see real bugs and a production workload, recorded and checked
 # make test    everything CI runs: lint, types, other interpreters, all tests
+# make engines the tests that need real engines, in an environment of their own
 # make soak    the long runs
 # make docs    the reference pages, from the code
 # make clean   remove what was built
@@ -17,16 +18,20 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PINS := -c constraints/torch.txt -c constraints/py311.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+ENGINES := .venv-engines
+ENGINE := $(CURDIR)/$(ENGINES)/bin/python
+ENGINE_PYTEST = cd out && $(ENGINE) -m pytest -c ../pyproject.toml --rootdir=.. \
+	-p no:cacheprovider ../tests/engines
 PYTEST = cd out && $(BIN)/python -m pytest -c ../pyproject.toml --rootdir=.. -p no:cacheprovider
 
 unexport PYTHONPATH PYTHONHOME MYPYPATH
 
-.PHONY: demo test lint types pythons tests soak docs clean wheel install install-dev
+.PHONY: demo test lint types pythons tests engines soak docs clean wheel install install-dev
 
 demo: install
 	cd out && $(BIN)/hkvtool demo
 
-test: lint types pythons tests
+test: lint types pythons tests engines
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -42,8 +47,15 @@ pythons: install-dev
 tests: install-dev
 	$(PYTEST) ../tests -n $(WORKERS) $(PYTEST_ARGS)
 
-soak: install-dev
+# As a user would have it there: nothing that the engine pins may change.
+engines: wheel $(ENGINES)/made
+	$(ENGINE) -m pip --disable-pip-version-check -qq install --no-deps --force-reinstall \
+		out/dist/*.whl
+	$(ENGINE_PYTEST) -n $(WORKERS) $(PYTEST_ARGS)
+
+soak: install-dev engines
 	$(PYTEST) ../tests --soak --hypothesis-profile=soak -n $(WORKERS) $(PYTEST_ARGS)
+	$(ENGINE_PYTEST) --soak -n $(WORKERS) $(PYTEST_ARGS)
 
 docs:
 	$(PYTHON) -m hkvtool.model.reference docs/reference
@@ -68,6 +80,15 @@ $(VENV)/torch: constraints/torch.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv; set PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install -r constraints/torch.txt
+	touch $@
+
+# vLLM brings builds of three packages along that break at import beside a CPU build of torch.
+$(ENGINES)/made: constraints/torch.txt constraints/engines.txt
+	$(PYTHON) -m venv --clear $(ENGINES)
+	$(ENGINE) -m pip --disable-pip-version-check -qq install -r constraints/torch.txt
+	$(ENGINE) -m pip --disable-pip-version-check -qq install -c constraints/torch.txt \
+		-r constraints/engines.txt
+	$(ENGINE) -m pip -qq uninstall -y torchvision torchaudio torchcodec
 	touch $@
 
 clean:
