@@ -84,9 +84,13 @@ def overview(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) ->
     for g in fold.declared.groups.values():
         if g.pool is pool and (group is None or g is group):
             tables.setdefault(g.table_id, []).append(g)
-    slots = _slots(fold, pool, blocks)
+    together = isinstance(fold.st.gen, np.ndarray) and count == max(0, pool.blocks)
+    slots = None if together else _slots(fold, pool, blocks)
     for first in range(0, count, _AT_ONCE):
-        _look(columns, found, slots[first : first + _AT_ONCE], first, tables, group is not None)
+        end = min(first + _AT_ONCE, count)
+        base = int(fold.st.base[pool.id])
+        here = slice(base + first, base + end) if slots is None else slots[first:end]
+        _look(columns, found, here, first, tables, group is not None)
     return found
 
 
@@ -107,6 +111,13 @@ class _Columns:
         if name not in self._turned:
             self._turned[name] = np.array(column, np.int64)
         return self._turned[name]
+
+    def components(self, slots: Any, group: Group) -> Any:
+        """The places of a group's share of some slots."""
+        if isinstance(slots, slice):
+            shift = group.component
+            return slice(slots.start * self.width + shift, slots.stop * self.width, self.width)
+        return slots * self.width + group.component
 
     def hashes(self) -> tuple[Any, ...]:
         """Of the live hash entries: slot, whether of the content that it now has, whether that is
@@ -153,62 +164,96 @@ def _look(
     st: _Columns, found: Overview, slots: Any, first: int, tables: dict[int, list[Group]],
     as_one: bool,
 ) -> None:  # fmt: skip
-    """Fill in the rows from `first` on, of blocks that have these slots."""
-    rows = np.flatnonzero(slots >= 0)
-    rows = rows[st.touch[slots[rows]] >= 0]
-    if not len(rows):
+    """Fill in the rows from `first` on, of blocks that have these slots: a slice where they lie
+    together, so that nothing has to be gathered."""
+    if isinstance(slots, slice):
+        named = st.touch[slots] >= 0
+        rows: Any = slice(first, first + len(named))
+        if not named.all():
+            there = np.flatnonzero(named)
+            slots, rows = there + slots.start, there + first
+    else:
+        there = np.flatnonzero(slots >= 0)
+        there = there[st.touch[slots[there]] >= 0]
+        slots, rows = slots[there], there + first
+    refs = st.refs[slots]
+    if not len(refs):
         return
-    slots, rows = slots[rows], rows + first
     found.owner[rows] = st.owner[slots]
+    flags = np.full(len(refs), NAMED, np.uint8)
     known = (st.known[slots] != a.UNKNOWN) & (st.unsure[slots] == 0)
-    flags = np.full(len(rows), NAMED, np.uint8)
     for bit, true in (
-        (KNOWN, known), (HELD, st.refs[slots] > 0), (PINNED, st.pins[slots] > 0),
+        (KNOWN, known), (HELD, refs > 0), (PINNED, st.pins[slots] > 0),
         (LOADING, st.loads[slots] > 0), (HASHED, st.live[slots] > 0),
     ):  # fmt: skip
-        flags[true] |= bit
+        flags |= true.astype(np.uint8) * np.uint8(bit)
     found.flags[rows] = flags
     table = st.table[slots]
     for number, groups in tables.items():
-        if as_one:
-            _see(st, found, rows, slots, groups)
-            continue
         mine = table == number
-        if len(tables) == 1:
+        if as_one:
+            mine[:] = True
+        elif len(tables) == 1:
             mine |= table < 0
         if mine.all():
             _see(st, found, rows, slots, groups)
         elif mine.any():
-            _see(st, found, rows[mine], slots[mine], groups)
+            _see(st, found, _some(rows, mine), _some(slots, mine), groups)
+
+
+def _some(places: Any, mask: Any) -> Any:
+    """Those of some places that a mask lets through."""
+    if isinstance(places, slice):
+        return np.flatnonzero(mask) + places.start
+    return places[mask]
 
 
 def _see(st: _Columns, found: Overview, rows: Any, slots: Any, groups: Sequence[Group]) -> None:
     """Blocks that `groups` share; the first of them names the form."""
     first = groups[0]
     found.group[rows] = first.id
+    flags = found.flags[rows]
     if not first.pool.tier:
-        loading = found.flags[rows] & LOADING > 0
-        found.form[rows] = np.where(loading, ON_DISK, first.form_number)
-    code = np.zeros(len(rows), np.uint8)
-    by = np.full(len(rows), first.id, np.int16)
-    whole = np.ones(len(rows), bool)
-    written = np.full(len(rows), -1, np.int64)
+        found.form[rows] = np.where(flags & LOADING > 0, ON_DISK, first.form_number)
+    count = len(flags)
+    code = np.zeros(count, np.uint8)
+    by = np.full(count, first.id, np.int16)
+    whole = np.ones(count, bool)
+    written = np.full(count, -1, np.int64)
     for group in groups:
         own, filled = _judged(st, group, slots)
         by[(code == 0) & ((own > 0) | (whole & ~filled))] = group.id
         code = np.where(code == 0, own, code)
         whole &= filled
-        wrote = st.wpos[slots * st.width + group.component]
+        wrote = st.wpos[st.components(slots, group)]
         written = np.maximum(written, np.where(filled, wrote, -1))
     found.code[rows], found.by[rows], found.written[rows] = code, by, written
-    found.flags[rows] |= np.where(whole, FILLED, 0).astype(np.uint8)
+    found.flags[rows] = flags | whole.astype(np.uint8) * np.uint8(FILLED)
+
+
+def _hashed(st: _Columns, group: Group, slots: Any) -> tuple[Any, Any]:
+    """For each slot whether a live hash of the group's table leads to it, and whether only stale
+    ones do. The latest hash mostly settles both."""
+    live = st.live[slots] > 0
+    entry = np.where(live, st.first_entry[slots], -1)
+    some = entry >= 0
+    if not some.any():
+        return live & False, live & False
+    entry = np.where(some, entry, 0)
+    table = st.e_table[entry]
+    good = some & (st.e_live[entry] == 1) & ((table == group.table_id) | (table == -1))
+    good &= (st.e_gen[entry] == st.gen[slots]) & (st.e_epoch[entry] == st.weights)
+    open_ = live & ~good
+    if not open_.any():
+        return good, live & False
+    any_, fresh = st.leading(group)
+    return good | (open_ & any_[slots]), open_ & any_[slots] & ~fresh[slots]
 
 
 def _judged(st: _Columns, group: Group, slots: Any) -> tuple[Any, Any]:
     """For each slot the number of the rule that makes it unrecoverable for a group, as
     `block_state` has it, and whether something was written in its present generation."""
-    c = slots * st.width + group.component
-    unit = group.block_tokens
+    c, unit = st.components(slots, group), group.block_tokens
     lo, hi, pver, vague = st.lo[c], st.hi[c], st.pver[c], st.vague[c]
     filled = (st.cgen[c] == st.gen[slots]) & (st.cid[c] > 0)
     published = st.pgen[c] == st.gen[slots]
@@ -216,8 +261,7 @@ def _judged(st: _Columns, group: Group, slots: Any) -> tuple[Any, Any]:
     stated = published & (pub_hi != MISSING)
     first = np.where(stated, (pub_hi - 1) // unit * unit, lo - lo % unit)
     end = np.where(stated, pub_hi, first + unit)
-    any_, good = st.leading(group)
-    hashed = any_[slots] & (st.live[slots] > 0)
+    hashed, stale = _hashed(st, group, slots)
     held = (end <= first) | (vague == a.VAGUE)
     held |= (vague == a.COUNTED) & ((end - 1) % unit < hi)
     held |= (vague == a.POSITIONED) & (lo <= first) & (end <= hi)
@@ -225,7 +269,7 @@ def _judged(st: _Columns, group: Group, slots: Any) -> tuple[Any, Any]:
     outdated = st.epoch[c] != st.weights
     unlike = published & (pver >= 0) & (pver != st.ver[c])
 
-    code = np.zeros(len(slots), np.uint8)
+    code = np.zeros(len(filled), np.uint8)
     undecided = (st.known[slots] != a.UNKNOWN) & (st.unsure[slots] == 0)
 
     def say(where: Any, rule: str) -> None:
@@ -238,7 +282,7 @@ def _judged(st: _Columns, group: Group, slots: Any) -> tuple[Any, Any]:
     # Every slot here is of the group's pool, so that another table makes it foreign.
     say((table >= 0) & (table != group.table_id), "HKV601")
     say(st.loads[slots] > 0, "HKV305")
-    say(hashed & ~good[slots], "HKV105")
+    say(stale, "HKV105")
     say(~filled & (pver == a.PENDING) & published & hashed, "HKV103")
     say(~filled, never_written(group))
     if group.form == "recurrent":

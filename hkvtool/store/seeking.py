@@ -6,15 +6,18 @@ shorter, and in a short trace copies are kept on the way.
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
 from hkvtool.state.copying import copied, size_of
 from hkvtool.state.fold import PLAIN_LIMIT, Fold
 from hkvtool.store.moments import fold_at
 from hkvtool.store.trace import Trace
+
+if TYPE_CHECKING:
+    from hkvtool.state.image import Image
 
 COPY_EVERY = 1024
 """Events from one copy to the next in a short trace: folded again in about 20 ms."""
@@ -25,6 +28,9 @@ COPIES_BYTES = 96 << 20
 GO_ON = 1 << 17
 """A long trace is folded on from where it stands over so many positions; a keyframe is nearer
 beyond."""
+
+BACK = 1 << 11
+"""Going back over so many positions begins with an image of the state a little before."""
 
 _FIRST_SPAN = 256
 
@@ -43,6 +49,7 @@ class Moments:
         self._places: list[int] = []
         self._copies: list[tuple[int, int, Fold]] = []
         self._copy_every = COPY_EVERY
+        self._image: Image | None = None
 
     def at(self, pos: int) -> Fold:
         """The fold after every event up to `pos`, included. Raises TraceError."""
@@ -66,16 +73,23 @@ class Moments:
             return next((e for e in span if kinds is None or e.ev in kinds), None)
         return next(self.trace.events(since=pos + 1, kinds=kinds), None)
 
-    def before(self, pos: int, kinds: Collection[str] | None = None) -> Event | None:
-        """The last event before a position, of these kinds."""
+    def before(
+        self, pos: int, kinds: Collection[str] | None = None, req: str | None = None
+    ) -> Event | None:
+        """The last event before a position, of these kinds and of this request."""
         if self._plain:
             there = self._kept()
-            span = reversed(there[: bisect_right(self._places, pos - 1)])
-            return next((e for e in span if kinds is None or e.ev in kinds), None)
+            for event in reversed(there[: bisect_right(self._places, pos - 1)]):
+                if (kinds is None or event.ev in kinds) and (req is None or event.req == req):
+                    return event
+            return None
         end, span_size = pos - 1, _FIRST_SPAN
         while end >= self.first:
             start = max(self.first, end - span_size + 1)
-            found = list(self.trace.events(start, end, kinds=kinds))
+            found = [
+                e for e in self.trace.events(start, end, req=req, kinds=kinds)
+                if req is None or e.req == req
+            ]  # fmt: skip
             if found:
                 return found[-1]
             end, span_size = start - 1, span_size * 8
@@ -131,7 +145,27 @@ class Moments:
         if isinstance(fold, CompiledFold) and 0 <= pos - self._at <= GO_ON:
             fold.advance(since=self._at + 1, until=pos)
             return fold
+        back = isinstance(fold, CompiledFold) and 0 < self._at - pos <= BACK
         # Two folds of a large pool at once would be too much, and each is part of a cycle.
-        self._fold = fold = None
-        gc.collect()
-        return fold_at(self.trace, pos)
+        if fold is not None:
+            fold.st = fold.st._replace(**dict.fromkeys(fold.st._fields, ()))
+        self._fold = None
+        image = self._image
+        if image is not None and not 0 <= pos - image.pos <= 2 * BACK:
+            self._image = image = None
+        if image is None and back:
+            image = self._image = self._imaged(max(self.first, pos - BACK))
+        if image is None:
+            return fold_at(self.trace, pos)
+        started = image.fold()
+        if pos > image.pos:
+            started.advance(since=image.pos + 1, until=pos)
+        return started
+
+    def _imaged(self, pos: int) -> Image | None:
+        """Where one goes back step by step: the state a little before, to start from each time."""
+        from hkvtool.state.compiled import CompiledFold
+        from hkvtool.state.image import Image
+
+        fold = fold_at(self.trace, pos)
+        return Image(fold, pos) if isinstance(fold, CompiledFold) else None

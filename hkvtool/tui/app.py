@@ -125,7 +125,7 @@ class Tui(Following, App[None]):
             self.query_one(f"#{name}").set_class(name == view, "-shown")
         side = self.query_one("#side")
         side.styles.display = (
-            "block" if self.size.width >= WIDE and view in ("map", "hit") else "none"
+            "block" if self.size.width >= WIDE and view == "map" else "none"
         )
         self.focus_of(view).focus()
 
@@ -201,8 +201,7 @@ class Tui(Following, App[None]):
         width = max(20, widget.size.width - 1)
         zoom = self.zoom
         if zoom is None:
-            sizes = [len(pool.seen.blocks) for pool in self.look.pools]
-            zoom = fitting_zoom(sizes, width, max(4, widget.size.height))
+            zoom = fitting_zoom(self.look.pools, width, max(4, widget.size.height))
         return View(width, zoom, self.colouring)
 
     def marked(self) -> list[Finding]:
@@ -242,10 +241,10 @@ class Tui(Following, App[None]):
             listed.put([line((self.state_of_check(), "dim"))])
             detail.put([])
             return
-        rows = list(list_lines(self.roots, listed.width))
+        chosen = self.finding or (self.roots[0] if self.roots else None)
+        rows = list(list_lines(self.roots, listed.width, chosen))
         if not rows:
             rows = [line(("no finding, as far as the evidence goes", "good"))]
-        chosen = self.finding or (self.roots[0] if self.roots else None)
         listed.put(rows, ("finding", chosen.id) if chosen else None)
         if chosen is None:
             detail.put(list(summary_lines(report, detail.width)))
@@ -350,6 +349,11 @@ class Tui(Following, App[None]):
         elif kind == "check":
             self.go(key[1])
             self.action_view("hit")
+        elif kind == "group" and self.look is not None and self.look.hit is not None:
+            block = self.look.hit.block_of(key[1])
+            if block is not None:
+                self.choose_block(block)
+                self.action_view("map")
         elif kind == "loss":
             match = next((f for f in self.roots if f.code == key[1] and f.group == key[2]), None)
             if match is not None:

@@ -1,15 +1,22 @@
 """The check of a trace in another process, with its progress: it never blocks the screen.
 
-A check keeps a core busy for its whole length; in a thread it would take turns with drawing.
+A check keeps a core busy for its whole length; in a thread it would take turns with drawing. The
+process is ``python -m hkvtool.tui.checking TRACE``: it writes lines of JSON, how many events it
+has seen, and last the report, pickled; it ends when nobody reads any more.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-from multiprocessing.connection import Connection
-from typing import Any
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from threading import Thread
+from typing import IO
 
 from hkvtool.model.errors import HkvError
+from hkvtool.model.event import Event
 from hkvtool.model.findings import Report
 
 AT_ONCE = 4_000
@@ -19,65 +26,75 @@ BY_ITSELF = 300_000
 """Longer traces are checked when somebody asks for it."""
 
 _TOLD_EVERY = 2048
+_DONE, _ERROR, _REPORT = b"d", b"e", b"r"
 
 
 class Checking:
     """A check under way."""
 
     def __init__(self, path: str) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._here, there = context.Pipe(duplex=False)
-        self._process = context.Process(target=_run, args=(path, there), daemon=True)
-        self._process.start()
-        there.close()
         self.done = 0
         self.report: Report | None = None
         self.error: str | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hkvtool.tui.checking", os.path.abspath(path)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def poll(self) -> bool:
-        """Take what has come; whether it is over."""
-        try:
-            while self._here.poll():
-                kind, value = self._here.recv()
-                if kind == "done":
-                    self.done = value
-                elif kind == "report":
-                    self.report = value
-                else:
-                    self.error = str(value)
-        except (EOFError, OSError):
-            if self.report is None and self.error is None:
-                self.error = "the check ended without a word"
-        over = self.report is not None or self.error is not None
-        if over:
-            self._process.join()
-        return over
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and everything it said was read."""
+        return not self._reader.is_alive()
 
     def cancel(self) -> None:
         """Stop it."""
         self._process.terminate()
-        self._process.join()
-        self._here.close()
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            for kind in iter(lambda: pipe.read(1), b""):
+                size = int.from_bytes(pipe.read(8), "little")
+                data = pipe.read(size)
+                if kind == _DONE:
+                    self.done = int(data)
+                elif kind == _ERROR:
+                    self.error = data.decode()
+                elif len(data) == size:
+                    self.report = pickle.loads(data)
+        self._process.wait()
+        if self.report is None and self.error is None:
+            self.error = "the check ended without a word"
 
 
-def _run(path: str, pipe: Connection[Any, Any]) -> None:
+def main(path: str) -> None:
+    """Check a trace and tell standard output."""
     from hkvtool.analyzers import check
     from hkvtool.store import open_trace
 
+    out = sys.stdout.buffer
     try:
         with open_trace(path) as trace:
-            report = check(_told(trace.events(), pipe))
-        pipe.send(("report", report))
+            report = check(_told(trace.events(), out))
+        _tell(out, _REPORT, pickle.dumps(report))
     except HkvError as e:
-        pipe.send(("error", e.what))
-    except KeyboardInterrupt:
-        pass
-    except BrokenPipeError:
-        pass
+        _tell(out, _ERROR, e.what.encode())
 
 
-def _told(events: Any, pipe: Any) -> Any:
+def _told(events: Iterable[Event], out: IO[bytes]) -> Iterator[Event]:
     for count, event in enumerate(events):
         if count % _TOLD_EVERY == 0:
-            pipe.send(("done", count))
+            _tell(out, _DONE, b"%d" % count)
         yield event
+
+
+def _tell(out: IO[bytes], kind: bytes, data: bytes) -> None:
+    out.write(kind + len(data).to_bytes(8, "little") + data)
+    out.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

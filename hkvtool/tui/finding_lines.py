@@ -12,20 +12,47 @@ from hkvtool.model.text import compact, event_line, shown
 from hkvtool.tui.lanes import lane_lines
 from hkvtool.tui.lines import Line, Span, fitted, heading, labelled, line, wrapped
 
+_SHOWN = 8
+"""Findings like the chosen one that are listed around it."""
+
+RACES = frozenset({"HKV702", "HKV703", "HKV706", "HKV709", "HKV803"})
+"""Rules whose two ends are accesses that nothing orders, not a check and a use."""
+
 ROLES = {"error": "bad", "warning": "warn", "info": "info"}
 
 
-def list_lines(roots: Sequence[Finding], width: int) -> Iterator[Line]:
-    """Root findings, a line each."""
+def list_lines(
+    roots: Sequence[Finding], width: int, chosen: Finding | None = None
+) -> Iterator[Line]:
+    """Root findings put together by rule and group; those like the chosen one, one by one."""
+    for alike in by_cause(roots):
+        yield _listed(alike[0], width, len(alike))
+        if len(alike) > 1 and chosen is not None and chosen in alike:
+            at = max(0, min(alike.index(chosen) - _SHOWN // 2, len(alike) - _SHOWN))
+            for f in alike[max(1, at) : at + _SHOWN]:
+                yield _listed(f, width, 1, inner=True)
+
+
+def by_cause(roots: Sequence[Finding]) -> list[list[Finding]]:
+    """Findings of one rule, severity and group together, in the order of the first of each."""
+    found: dict[tuple[str, str, str | None], list[Finding]] = {}
     for f in roots:
-        role = ROLES[str(f.severity)]
-        follow = f" +{len(f.caused)}" if f.caused else ""
-        where = " ".join(shown(x) for x in (f.request, f.group) if x)
-        head = f"{f.id:<4} {f.code} {RULES[f.code].name}"
-        text = fitted(f"{head}{follow}", max(20, width - len(where) - 3))
-        gap = " " * max(1, width - len(text) - len(where) - 2)
-        mark = {"error": "✗ ", "warning": "! ", "info": "i "}[str(f.severity)]
-        yield line((mark, role), text, gap, (where, "dim"), key=("finding", f.id))
+        found.setdefault((str(f.severity), f.code, f.group), []).append(f)
+    return list(found.values())
+
+
+def _listed(f: Finding, width: int, count: int, inner: bool = False) -> Line:
+    role = ROLES[str(f.severity)]
+    where = " ".join(shown(x) for x in (f.request, f.group) if x)
+    mark = {"error": "✗ ", "warning": "! ", "info": "i "}[str(f.severity)]
+    many = f" ×{count}" if count > 1 else ""
+    follow = f" +{len(f.caused)}" if f.caused else ""
+    name = "" if inner else f" {f.code[3:]} {RULES[f.code].name}"
+    text = fitted(f"{f.id:<4}{name}{follow}", max(12, width - len(where) - len(many) - 4))
+    gap = " " * max(1, width - len(text) - len(where) - len(many) - 3)
+    head = "  │ " if inner else mark
+    return line((head, role if not inner else "edge"), text, (many, "bold"), gap[len(head) - 2 :],
+                (where, "dim"), key=("finding", f.id))  # fmt: skip
 
 
 def finding_lines(
@@ -37,10 +64,10 @@ def finding_lines(
     yield line((f"{finding.id} {finding.code} {rule.name}", role), (f"  {rule.family}", "dim"))
     yield from wrapped(shown(finding.message), width, "bold")
     yield line("")
-    yield from _sides(finding, {e.pos: e for e in events}, width)
+    yield from _sides(finding, by_id, {e.pos: e for e in events}, width)
     yield line("")
     yield heading("what happened, lane by lane")
-    yield from lane_lines(finding, events, width, now)
+    yield from lane_lines(finding, use_of(finding, by_id), events, width, now)
     yield line("")
     if finding.blocks:
         place = f"{shown(finding.pool)}:" if finding.pool else ""
@@ -63,17 +90,29 @@ def finding_lines(
         yield from labelled("follows from", finding.cause, width, column=13)
 
 
-def _sides(finding: Finding, events: Mapping[int, Event], width: int) -> Iterator[Line]:
+def _sides(
+    finding: Finding, by_id: Mapping[str, Finding], events: Mapping[int, Event], width: int
+) -> Iterator[Line]:
     """The check and what it believed, beside the use and what was true."""
     half = max(16, (width - 3) // 2)
-    left = list(_side("CHECK", finding.check, finding.believed, "believed", events, half))
-    right = list(_side("USE", finding.use, finding.actual, "true", events, half))
+    one, other = ("FIRST", "SECOND") if finding.code in RACES else ("CHECK", "USE")
+    left = list(_side(one, finding.check, finding.believed, "believed", events, half))
+    right = list(_side(other, use_of(finding, by_id), finding.actual, "true", events, half))
     for number in range(max(len(left), len(right))):
-        one = left[number] if number < len(left) else line("")
-        other = right[number] if number < len(right) else line("")
-        gap = " " * max(0, half - len(one.text))
-        key = one.key if one.key == other.key or not other.key else one.key or other.key
-        yield Line((*one.spans, (gap + " ", ""), ("│ ", "edge"), *other.spans), key)
+        here = left[number] if number < len(left) else line("")
+        there = right[number] if number < len(right) else line("")
+        gap = " " * max(0, half - len(here.text))
+        yield Line(
+            (*here.spans, (gap + " ", ""), ("│ ", "edge"), *there.spans), here.key or there.key
+        )
+
+
+def use_of(finding: Finding, by_id: Mapping[str, Finding]) -> int | None:
+    """The use of a finding; of one that was told at its check, that of what followed."""
+    if finding.use is not None:
+        return finding.use
+    after = (by_id.get(number) for number in finding.caused)
+    return next((f.use for f in after if f is not None and f.use is not None), None)
 
 
 def _side(
@@ -119,8 +158,7 @@ def headline(finding: Finding, width: int) -> tuple[Span, ...]:
     role = ROLES[str(finding.severity)]
     head = f"{finding.id} {finding.code} {RULES[finding.code].name}: "
     room = max(0, width - len(head))
-    return ((head, f"bar-{role}" if role == "bad" else "bar-bold"),
-            (fitted(shown(finding.message), room), "bar"))  # fmt: skip
+    return (head, role), (fitted(shown(finding.message), room), "")
 
 
 def ids(findings: Iterable[Finding]) -> dict[str, Finding]:

@@ -20,7 +20,7 @@ from hkvtool.store.timeline import Timeline
 from hkvtool.tui import words
 from hkvtool.tui.checking import AT_ONCE, BY_ITSELF, Checking
 from hkvtool.tui.filters import BlockFilter, parsed
-from hkvtool.tui.finding_lines import ids
+from hkvtool.tui.finding_lines import ids, use_of
 from hkvtool.tui.prompt import Prompt
 from hkvtool.tui.session import Look, Session, roots_of
 from hkvtool.tui.tables import AROUND, REQUEST_KINDS, TRANSFER_KINDS, RequestRow
@@ -42,6 +42,9 @@ EVENTS_AROUND = 120
 
 TICK = 0.125
 """Seconds between two moves while it plays."""
+
+BEFORE, BEHIND = 60, 8
+"""Events before and behind a finding's own that may have to do with it."""
 
 MOST_STRETCH = 4000
 """Events of a finding's stretch that are read for its picture."""
@@ -214,7 +217,7 @@ class Following(Base):
         checking = self._checking
         if checking is None:
             return
-        if checking.poll():
+        if checking.over:
             self._poll.stop()
             self._checking = None
             if checking.report is not None:
@@ -265,6 +268,8 @@ class Following(Base):
         self.finding = found
         if found.pool is not None and found.blocks:
             self.block = found.pool, found.blocks[0]
+        else:
+            self.block = self._block_of(found) or self.block
         if found.request is not None:
             self.req = found.request
         target = found.use or found.check or (found.events[-1] if found.events else None)
@@ -274,13 +279,28 @@ class Following(Base):
         if not move:
             self.show_view()
 
+    def _block_of(self, finding: Finding) -> tuple[str, int] | None:
+        """A block to look at for a finding that names none: one that its check lists."""
+        event = None if finding.check is None else self.session.moments.event(finding.check)
+        if event is None or event.pos != finding.check or finding.group is None:
+            return None
+        listed = event.get("blocks")
+        ids_ = listed.get(finding.group) if isinstance(listed, dict) else listed
+        declared = next(
+            (e for e in self.session.trace.control
+             if e.ev == "group" and str(e["group"]) == finding.group), None,
+        )  # fmt: skip
+        return (str(declared["pool"]), ids_[-1]) if ids_ and declared is not None else None
+
     def stretch_of(self, finding: Finding) -> list[Event]:
         """The events of a finding's stretch."""
         if finding.id not in self._stretches:
-            named = sorted({*finding.events, *(p for p in (finding.check, finding.use) if p)})
+            report = self.session.report
+            use = use_of(finding, ids(report.findings)) if report else finding.use
+            named = sorted({*finding.events, *(p for p in (finding.check, use) if p)})
             found: list[Event] = []
             if named:
-                span = self.session.moments.span(named[0], named[-1])
+                span = self.session.moments.span(named[0] - BEFORE, named[-1] + BEHIND)
                 for count, event in enumerate(span):
                     if count >= MOST_STRETCH and event.pos not in named:
                         continue

@@ -30,6 +30,7 @@ class GroupHit:
     """One row of the matrix."""
 
     group: str
+    pool: str
     form: str
     serves: str | None
     participates: bool
@@ -82,6 +83,11 @@ class Hit:
         least = min(hits, key=lambda g: g.hit or 0, default=None)
         return least if least is not None and (least.hit or 0) < self.matched else None
 
+    def block_of(self, group: str) -> tuple[str, int] | None:
+        """The block of a group that one would look at first: the last that was brought."""
+        row = next((g for g in self.groups if g.group == group), None)
+        return None if row is None or not row.blocks else (row.pool, row.blocks[-1])
+
     @property
     def failing(self) -> tuple[GroupHit, ...]:
         return tuple(g for g in self.groups if g.participates and g.faults)
@@ -89,12 +95,9 @@ class Hit:
 
 def hit_at(moments: Moments, fold: Fold, pos: int, req: str | None = None) -> Hit | None:
     """The last check at or before a position, of a request where one is named."""
-    event = moments.event(pos)
-    while event is not None:
-        if event.ev in ("lookup", "resume") and event.problem is None:
-            if req is None or event.req == req:
-                break
-        event = moments.before(event.pos, ("lookup", "resume"))
+    event = moments.before(pos + 1, ("lookup", "resume"), req)
+    while event is not None and event.problem is not None:
+        event = moments.before(event.pos, ("lookup", "resume"), req)
     if event is None:
         return None
     lookup, resume = (event, None) if event.ev == "lookup" else (None, event)
@@ -105,15 +108,8 @@ def hit_at(moments: Moments, fold: Fold, pos: int, req: str | None = None) -> Hi
 
 def _lookup_of(moments: Moments, resume: Event) -> Event | None:
     """The lookup that a resume followed from."""
-    event: Event | None = resume
-    for _ in range(64):
-        assert event is not None
-        event = moments.before(event.pos, ("lookup", "resume"))
-        if event is None:
-            return None
-        if event.req == resume.req and event.problem is None:
-            return event if event.ev == "lookup" else None
-    return None
+    event = moments.before(resume.pos, ("lookup", "resume"), resume.req)
+    return event if event is not None and event.ev == "lookup" and not event.problem else None
 
 
 def hit_of(fold: Fold, lookup: Event | None, resume: Event | None) -> Hit:
@@ -171,7 +167,7 @@ def _row(
     route = (event.get("route") or {}).get(group.name)
     start = max(0, aligned(group, len(blocks), at)) if blocks else at
     return GroupHit(
-        group.name, group.form, group.serves, group.participates, hit,
+        group.name, group.pool.name, group.form, group.serves, group.participates, hit,
         None if route is None else str(route), tuple(blocks), (start, at if blocks else start),
         need_of(group), spans, tuple(faults), recovery(group, faults),
     )  # fmt: skip

@@ -80,7 +80,7 @@ def _matrix(hit: Hit, width: int) -> Iterator[Line]:
     end = max(hit.asked, hit.at, 1)
     name = min(14, max([5, *(len(shown(g.group)) for g in hit.groups)]))
     figures = 7
-    room = max(16, width - name - 2 - figures - 2 - 10)
+    room = max(16, width - name - figures - 4 - 22)
     yield line(
         (f"{'group':<{name}}  {'hit':>{figures}}  ", "label"),
         (_ruler(hit, end, room), "label"),
@@ -98,7 +98,7 @@ def _matrix(hit: Hit, width: int) -> Iterator[Line]:
         elif row.layer is None:
             spans.append(("  ok", "good"))
         else:
-            spans.append((f"  {row.layer} {layer_name(row.layer)}"[:12], "bad"))
+            spans.append((f"  {row.layer} {layer_name(row.layer)}"[:22], "bad"))
         yield line(*spans, key=("group", row.group))
     yield line(
         (" " * (name + figures + 4), ""),
@@ -140,7 +140,7 @@ def _cells(row: GroupHit, end: int, room: int) -> list[Span]:
 def _verdicts(hit: Hit, width: int, findings: Sequence[Finding]) -> Iterator[Line]:
     veto = hit.vetoed_by
     if hit.failing:
-        first = min(hit.failing, key=lambda g: (g.layer or 9, g.first_gap or 0))
+        first = min(hit.failing, key=lambda g: g.layer or 9)
         yield line(
             ("first to fail  ", "label"), (shown(first.group), f"form:{first.form}"),
             (f"  in layer {first.layer}, {layer_name(first.layer or 1)}", "bad"),

@@ -18,11 +18,13 @@ MOST_LANES = 6
 _COLUMN = 5
 
 
-def telling(finding: Finding, events: Sequence[Event]) -> list[Event]:
+def telling(finding: Finding, use: int | None, events: Sequence[Event]) -> list[Event]:
     """Of the events in a finding's stretch those that say something about it: what it names, and
     what concerns its request, its step or its blocks."""
-    named = {*finding.events, finding.check, finding.use}
+    named = {*finding.events, finding.check, use}
     blocks = set(finding.blocks)
+    places = [p for p in named if p is not None]
+    first, last = min(places, default=0), max(places, default=0)
     handles = {
         str(e["handle"]) for e in events if "handle" in e and e.pos in named and e.problem is None
     }
@@ -36,6 +38,10 @@ def telling(finding: Finding, events: Sequence[Event]) -> list[Event]:
             return True
         if finding.step is not None and event.step == finding.step:
             return event.ev in ("dispatch", "retire") or _meets(event, blocks)
+        if event.pos < first or event.pos > last:
+            # Around it only what the request itself did leads to it, or follows.
+            own = finding.request is not None and event.req == finding.request
+            return own and event.ev in ("lookup", "resume", "preempt", "abort", "finish")
         if event.ev in ("signal", "wait"):
             return True
         return _meets(event, blocks) and event.ev not in ("lookup", "touch")
@@ -54,12 +60,12 @@ def _meets(event: Event, blocks: set[int]) -> bool:
 
 
 def lane_lines(
-    finding: Finding, events: Sequence[Event], width: int, now: int
+    finding: Finding, use: int | None, events: Sequence[Event], width: int, now: int
 ) -> Iterator[Line]:
     """The picture: a column a lane, a row an event, edges beside it."""
-    rows = telling(finding, events)
+    rows = telling(finding, use, events)
     if len(rows) > MOST_ROWS:
-        named = {*finding.events, finding.check, finding.use}
+        named = {*finding.events, finding.check, use}
         keep = [e for e in rows if e.pos in named]
         spare = [e for e in rows if e.pos not in named][: MOST_ROWS - len(keep)]
         rows = sorted([*keep, *spare], key=lambda e: e.pos)
@@ -68,10 +74,10 @@ def lane_lines(
         return
     lanes = list(dict.fromkeys(lane_of(e) for e in rows))[:MOST_LANES]
     yield line((" " * 8, ""), *_heads(lanes))
-    ends = {finding.check: "C", finding.use: "U"}
+    ends = {use: "U", finding.check: "C"}
     waits = {str(e["event"]) for e in rows if e.ev == "wait" and "event" in e}
-    last = max((p for p in (finding.use, finding.check) if p is not None), default=None)
-    first = min((p for p in (finding.use, finding.check) if p is not None), default=None)
+    both = [p for p in (finding.check, use) if p is not None]
+    first, last = min(both, default=None), max(both, default=None)
     for event in rows:
         yield _row(event, lanes, ends, waits, finding, width, now)
         if finding.edge and event.pos == first and first != last:
@@ -107,7 +113,8 @@ def _row(
         else:
             spans.append((f"{'│':<{_COLUMN * 2}}", "edge"))
     used = sum(len(t) for t, _ in spans)
-    text = fitted(event_line(event), max(10, width - used))
+    told = event_line(event).replace(f"@{shown(event.actor)} ", " ", 1)
+    text = fitted(told, max(10, width - used))
     spans.append((text, "" if event.pos in finding.events or event.pos in ends else "dim"))
     return line(*spans, key=("pos", event.pos))
 

@@ -70,6 +70,9 @@ class MapView(ScrollView, can_focus=True):
         row = self.mosaic.rows[at]
         if row.kind == "head":
             return strip_of(self.mosaic.heading(row.pool), width, palette, base)
+        if row.kind == "unused":
+            here = self.place is not None and self.mosaic.row_of(self.place) == at
+            return strip_of(self.mosaic.unused(row), width, palette, base, here)
         if row.kind != "cells":
             return Strip.blank(width, base)
         segments = [Segment(self.mosaic.label(row), base + palette.role("label"))]

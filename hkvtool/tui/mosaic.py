@@ -5,8 +5,10 @@ Rows are made when they are drawn: a million blocks are a few thousand rows, thi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,11 +29,13 @@ MOST_ZOOM = 10
 
 
 class Row(NamedTuple):
-    """One row of the map: a heading or cells from `first` on."""
+    """One row of the map: a heading, cells from `first` on, or `count` blocks that were never
+    used and are told in one line."""
 
     pool: int
     kind: str
     first: int = 0
+    count: int = 0
 
 
 class Place(NamedTuple):
@@ -63,18 +67,44 @@ class View:
     def across(self) -> int:
         """Cells a row."""
         fit = max(1, (self.width - LABEL) // self.columns)
-        step = 16 if fit >= 32 else 8 if fit >= 16 else 1
+        step = 8 if fit >= 16 else 1
         return fit // step * step
 
 
-def fitting_zoom(sizes: Sequence[int], width: int, height: int) -> int:
-    """The closest zoom at which pools of these sizes fit on the screen, if any."""
-    for zoom in range(MOST_ZOOM + 1):
-        view = View(width, zoom)
-        rows = sum(2 + -(-(-(-size // view.per)) // view.across) for size in sizes)
-        if rows <= height:
+def fitting_zoom(pools: Sequence[PoolSeen], width: int, height: int) -> int:
+    """The closest zoom at which everything fits on the screen, if any."""
+    for zoom in range(MOST_ZOOM):
+        if len(layout(pools, View(width, zoom))) <= height:
             return zoom
     return MOST_ZOOM
+
+
+def layout(pools: Sequence[PoolSeen], view: View) -> list[Row]:
+    """The rows of the map; stretches that nothing has ever used are folded into one."""
+    rows: list[Row] = []
+    for number, pool in enumerate(pools):
+        if number:
+            rows.append(Row(number, "gap"))
+        rows.append(Row(number, "head"))
+        rows += _rows(number, pool, view)
+    return rows
+
+
+def _rows(number: int, pool: PoolSeen, view: View) -> list[Row]:
+    a_row = view.per * view.across
+    count = len(pool.seen.blocks)
+    if not count:
+        return []
+    used = np.logical_or.reduceat(pool.seen.flags & o.NAMED > 0, np.arange(0, count, a_row))
+    edges = [0, *(np.flatnonzero(np.diff(used)) + 1).tolist(), len(used)]
+    rows: list[Row] = []
+    for start, end in pairwise(edges):
+        if not used[start] and (end - start > 1 or len(used) == 1):
+            blocks = min(count, end * a_row) - start * a_row
+            rows.append(Row(number, "unused", start * view.across, blocks))
+        else:
+            rows += [Row(number, "cells", i * view.across) for i in range(start, end)]
+    return rows
 
 
 class Mosaic:
@@ -86,17 +116,13 @@ class Mosaic:
         self.pools, self.now, self.view = tuple(pools), now, view
         self.findings = tuple(findings)
         self._cells: dict[int, c.Cells] = {}
-        self.rows: list[Row] = []
-        self._first_row: list[int] = []
-        for number, pool in enumerate(self.pools):
-            if number:
-                self.rows.append(Row(number, "gap"))
-            self.rows.append(Row(number, "head"))
-            self._first_row.append(len(self.rows))
-            count = self.count(number)
-            self.rows += [Row(number, "cells", i) for i in range(0, count, view.across)]
-            if not len(pool.seen.blocks):
-                self.rows.append(Row(number, "none"))
+        self.rows = layout(self.pools, view)
+        self._starts = {
+            number: [(row.first, at) for at, row in enumerate(self.rows)
+                     if row.pool == number and row.kind in ("cells", "unused")]
+            for number in range(len(self.pools))
+        }  # fmt: skip
+        self._headings: dict[int, Line] = {}
 
     def count(self, pool: int) -> int:
         """Cells of a pool."""
@@ -127,7 +153,9 @@ class Mosaic:
 
     def row_of(self, place: Place) -> int:
         """The row that a cell is in."""
-        return self._first_row[place.pool] + place.cell // self.view.across
+        starts = self._starts[place.pool]
+        at = bisect_right(starts, (place.cell, len(self.rows))) - 1
+        return starts[at][1] if at >= 0 else 0
 
     def place_of(self, pool: str, block: int) -> Place | None:
         """The cell of a block."""
@@ -167,6 +195,11 @@ class Mosaic:
         """The cell so many further; goes over into the next pool at the edges."""
         step = across + down * self.view.across
         cell, pool = place.cell + step, place.pool
+        here = self.rows[self.row_of(place)]
+        if here.kind == "unused" and step:
+            # What is folded is stepped over at once.
+            span = -(-here.count // self.view.per)
+            cell = here.first - 1 if step < 0 else here.first + span
         if cell < 0 and pool > 0 and self.count(pool - 1):
             return Place(pool - 1, self.count(pool - 1) - 1)
         if cell >= self.count(pool):
@@ -179,6 +212,11 @@ class Mosaic:
 
     def heading(self, pool: int) -> Line:
         """A pool's name and what is in it."""
+        if pool not in self._headings:
+            self._headings[pool] = self._heading(pool)
+        return self._headings[pool]
+
+    def _heading(self, pool: int) -> Line:
         one = self.pools[pool]
         flags = one.seen.flags
         good = one.seen.recoverable() & (flags & o.KNOWN > 0)
@@ -193,10 +231,17 @@ class Mosaic:
         per = f" · a cell is {self.view.per:,} blocks" if self.view.per > 1 else ""
         groups = ", ".join(map(shown, one.groups))
         return line(
-            (shown(one.name), "bold"), (f" {one.medium}", "dim"), (f"  {' · '.join(parts)} · ", ""),
+            (shown(one.name), "bold"),
+            (f" {one.medium}" if one.medium != one.name else "", "dim"), (f"  {' · '.join(parts)} · ", ""),
             (f"{int(np.count_nonzero(good)):,} resumable", "good"), (per, "dim"),
             (f"   {groups}", "dim"),
         )  # fmt: skip
+
+    def unused(self, row: Row) -> Line:
+        """What is said of blocks that nothing has ever used."""
+        first = int(self.pools[row.pool].seen.blocks[row.first * self.view.per])
+        text = f"{first:,} to {first + row.count - 1:,} were never used"
+        return line((self.label(row), "label"), ("┄┄ ", "edge"), (text, "dim"), (" ┄┄", "edge"))
 
     def label(self, row: Row) -> str:
         """The first block of a row."""

@@ -26,7 +26,7 @@ HUES = ("#56b4e9", "#e69f00", "#1fb58f", "#cc79a7", "#f0e442", "#93a1b0", "#e874
 SHADES = 4
 """Shades of each hue: the newest content first."""
 
-_STRENGTH = (1.0, 0.72, 0.5, 0.34)
+_STRENGTH = (1.0, 0.78, 0.6, 0.44)
 
 HELD, FREE, PENDING, EMPTY, UNSURE, PINNED, RESERVED, FAULT = "●", "○", "~", "·", "?", "^", "_", "!"
 """Glyphs. In place of the first two a digit says which layer of validation fails."""

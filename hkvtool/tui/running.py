@@ -37,6 +37,6 @@ async def _picture(
 
 async def settle(app: Tui, pilot: Any) -> None:
     """Wait until everything that was asked for is on the screen."""
-    while not app.quiet:
+    while not app.quiet and app.is_running:
         await pilot.pause(0.02)
     await pilot.pause()

@@ -133,7 +133,8 @@ class LineList(ScrollView, can_focus=True):
             None,
         )
         if key is not None and self._at is not None:
-            self._show_cursor()
+            # How far one can scroll is known only then.
+            self.call_after_refresh(self._show_cursor)
         elif not keep:
             self.scroll_to(y=0, animate=False)
         self.refresh()
@@ -196,9 +197,12 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def _show_cursor(self) -> None:
-        assert self._at is not None
+        if self._at is None:
+            return
         top, height = self.scroll_offset.y, max(1, self.size.height)
-        if self._at < top:
+        if not top - height <= self._at < top + 2 * height:
+            self.scroll_to(y=max(0, self._at - height // 2), animate=False)
+        elif self._at < top:
             self.scroll_to(y=max(0, self._at - 1), animate=False)
         elif self._at >= top + height:
             self.scroll_to(y=self._at - height + 2, animate=False)

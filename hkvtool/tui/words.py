@@ -33,7 +33,7 @@ def title_spans(
     name: str, engine: str, events: int, pos: int, last: int, moment: str, state: str, width: int
 ) -> Line:
     """The first line: which trace, which moment."""
-    right = f"{state} {pos:,} of {last:,}{moment} "
+    right = f"{state} event {pos:,} of {last:,}{moment} "
     facts = f"  {shown(engine)}" if engine else ""
     left = f" {shown(name)}"
     room = width - len(left) - len(right) - 2
