@@ -56,6 +56,8 @@ def _print(trace: Trace, pools: list[dict[str, Any]], groups: list[dict[str, Any
         ("lost", f"{meta['dropped']:,} events that the recorder dropped" * bool(meta["dropped"])),
     ]
     print_table(("", ""), [fact for fact in facts if fact[1]])
+    if meta.get("clocks"):
+        _print_clocks(meta["clocks"])
     _print_declared("pools", "pool", pools, _POOL)
     _print_declared("groups", "group", groups, _GROUP)
     print_line()
@@ -80,6 +82,22 @@ def _sources(sources: list[dict[str, Any]]) -> str:
     """The files, where there are several."""
     several = len(sources) > 1
     return ", ".join(f"{s['file']} (from {s['first']})" for s in sources) if several else ""
+
+
+def _print_clocks(clocks: list[dict[str, Any]]) -> None:
+    """What was added to the times of each machine: by its wall clock, and by edges."""
+    print_line()
+    print_line("clocks, in ms against the first machine")
+    rows = [
+        [c["host"], c["writers"], _ms(c["offset"]), _ms(c["skew"]), c["edges"],
+         f"{_ms(c['lowest']) or '-inf'} to {_ms(c['highest']) or 'inf'}"]
+        for c in clocks
+    ]  # fmt: skip
+    print_table(["machine", "rings", "by wall clock", "skew by edges", "edges", "allowed"], rows)
+
+
+def _ms(nanoseconds: int | None) -> str | None:
+    return None if nanoseconds is None else f"{nanoseconds / 1e6:,.3f}"
 
 
 def _print_declared(

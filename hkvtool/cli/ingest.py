@@ -13,10 +13,12 @@ from hkvtool.model.text import shown
 
 
 def command(
-    recording: Annotated[
-        Path,
+    recordings: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="NAME.hkv", help="The folder that a recorder wrote.", show_default=False
+            metavar="NAME.hkv...",
+            help="The folder that a recorder wrote; several of one engine on several machines.",
+            show_default=False,
         ),
     ],
     output: Annotated[
@@ -29,14 +31,17 @@ def command(
 
     It may have been finished, be going on, or be of a program that was killed: every event that
     was recorded is read. What is damaged is cut out, said, and stands in the trace as lost events.
+    Several machines are brought together by their wall clocks and by the edges between them.
     """
     from hkvtool.store.ingesting import ingest
 
+    recording, *besides = recordings
     target = output or recording.with_name(recording.name.removesuffix(".hkv") + ".duckdb")
     with progress(f"reading {recording.name}", 100) as told:
         summary, count = ingest(
             recording,
             target,
+            *besides,
             force=force,
             progress=told and (lambda read, total: told(100 * read // max(1, total))),
         )

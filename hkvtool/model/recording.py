@@ -9,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import heapq
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hkvtool.model.clocks import Clock, Edges, by_edges, by_wall
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.manifest import MANIFEST, SEGMENT_SUFFIX, Sealed, read_manifest
@@ -56,6 +57,8 @@ class RecordingCount:
     """Ring files that could not be read at all, and why."""
     failed: dict[str, str] = field(default_factory=dict)
     """Rings whose recorder turned itself off, and why."""
+    clocks: dict[int, Clock] = field(default_factory=dict)
+    """Of the machines that recorded, where there are several."""
 
     def problems(self) -> list[str]:
         """What a person should know, a sentence each; none where every event is there."""
@@ -70,6 +73,11 @@ class RecordingCount:
             said.append(f"{count.vanished:,} earlier events were overwritten, as it was asked to")
         if count.torn:
             said.append(f"damaged in {count.torn:,} places, which were cut out (HKV903)")
+        said += [
+            f"the clock of machine {clock.host} drifted by {(clock.lowest or 0) / 1e6:,.3f} ms "
+            "against what its edges allow; its order to the others is not certain"
+            for clock in self.clocks.values() if not clock.consistent
+        ]  # fmt: skip
         said += [f"{name}: {why}" for name, why in self.unreadable.items()]
         said += [f"{name}: recording turned itself off: {why}" for name, why in self.failed.items()]
         return said
@@ -127,18 +135,48 @@ def read_recording(
     (`hkvtool.store.segments`). Raises TraceError where the folder is no recording or no ring of it
     can be read; single rings that cannot be are counted.
     """
-    found = count if count is not None else RecordingCount(stage_of(folder))
-    writers = writers_of(os.fspath(folder), found)
+    return read_recordings([folder], count, rows_of)
+
+
+def read_recordings(
+    folders: Sequence[str | os.PathLike[str]],
+    count: RecordingCount | None = None,
+    rows_of: RowsOf = _no_rows,
+) -> Iterator[Event]:
+    """The events of several recordings of one thing, as of the hosts of an engine, in one order."""
+    found = count if count is not None else RecordingCount(stage_of(folders[0]))
+    writers = [w for folder in folders for w in writers_of(os.fspath(folder), found)]
     if not writers and found.unreadable:
         name, why = next(iter(found.unreadable.items()))
-        raise TraceError(f"{os.path.join(folder, name)} cannot be read: {why}")
-    merged = heapq.merge(*(writer.read(found, rows_of) for writer in writers), key=_time)
+        raise TraceError(f"{os.path.join(folders[0], name)} cannot be read: {why}")
+    found.clocks = _clocks(folders, writers, rows_of)
+    added = {host: clock.added for host, clock in found.clocks.items()}
+    merged = heapq.merge(
+        *(writer.read(found, rows_of, added.get(writer.host, 0)) for writer in writers), key=_time
+    )
     lanes: dict[str, int] = {}
     for pos, (ts, flags, data) in enumerate(merged, 1):
         if flags & STAMPED:
             data.setdefault("ts", ts)
             _number(data, lanes)
         yield Event.of(pos, data)
+
+
+def _clocks(
+    folders: Sequence[str | os.PathLike[str]], writers: list[Writer], rows_of: RowsOf
+) -> dict[int, Clock]:
+    """The clocks of the machines; empty where there is one."""
+    rings = [
+        (w.host, part.started, part.wall) for w in writers for _, part in sorted(w.parts.items())
+    ]
+    if len({host for host, _, _ in rings}) < 2:
+        return {}
+    clocks, edges, unused = by_wall(rings), Edges(), RecordingCount(Stage.COMPLETE)
+    for folder in folders:
+        for writer in writers_of(os.fspath(folder), unused):
+            for ts, _, data in writer.read(unused, rows_of, clocks[writer.host].offset):
+                edges.see(writer.host, ts, data)
+    return by_edges(clocks, edges)
 
 
 def _number(data: dict[str, Any], lanes: dict[str, int]) -> None:
@@ -176,6 +214,7 @@ class Part:
     """One ring of a writer: what segments hold of it, and the ring itself if it is still there."""
 
     started: int
+    wall: int = 0
     segments: list[tuple[str, Sealed, int]] = field(default_factory=list)
     path: str | None = None
     opened: RingReader | None = None
@@ -238,10 +277,12 @@ class Writer:
     def started(self) -> int:
         return min(self.parts)
 
-    def read(self, count: RecordingCount, rows_of: RowsOf) -> Iterator[Told]:
-        """Time, flags and event of each record; the rings are opened one by one."""
+    def read(self, count: RecordingCount, rows_of: RowsOf, added: int = 0) -> Iterator[Told]:
+        """Time, flags and event of each record, with so much added to the time; the rings are
+        opened one by one."""
         for started in sorted(self.parts):
-            yield from self.parts.pop(started).read(count, rows_of)
+            for ts, flags, data in self.parts.pop(started).read(count, rows_of):
+                yield ts + added, flags, data
 
 
 def writers_of(folder: str, count: RecordingCount) -> list[Writer]:
@@ -259,7 +300,7 @@ def writers_of(folder: str, count: RecordingCount) -> list[Writer]:
                 page = file.read(HEADER_BYTES)
             header = RingHeader.unpack(page)
             part = writer(header.host, header.pid, header.thread).part(header.monotonic)
-            part.path = path
+            part.path, part.wall = path, header.wall
             if header.policy == Policy.DROP:
                 part.opened = RingReader.open(path)
             count.total_bytes += held_bytes(header, page)
@@ -273,6 +314,7 @@ def writers_of(folder: str, count: RecordingCount) -> list[Writer]:
         path = os.path.join(folder, segment.file)
         for group, sealed in enumerate(segment.rings):
             part = writer(sealed.host, sealed.pid, sealed.thread).part(sealed.started)
+            part.wall = sealed.wall
             part.segments.append((path, sealed, group))
     return sorted(writers.values(), key=lambda writer: writer.started)
 

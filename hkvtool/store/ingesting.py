@@ -10,7 +10,13 @@ from contextlib import suppress
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import write_line
-from hkvtool.model.recording import RecordingCount, read_recording, stage_of
+from hkvtool.model.recording import (
+    RecordingCount,
+    Stage,
+    read_recording,
+    read_recordings,
+    stage_of,
+)
 from hkvtool.store.derive_reads import derive_reads
 from hkvtool.store.lines import JsonlTrace
 from hkvtool.store.segments import segment_rows
@@ -26,23 +32,33 @@ Progress = Callable[[int, int], None]
 def ingest(
     folder: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    *,
+    *besides: str | os.PathLike[str],
     force: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Summary, RecordingCount]:
     """Write the events of a recording as one trace; says what was torn or dropped.
 
-    The recording stays as it is. On any failure nothing is left behind. Raises HkvError.
+    `besides` are recordings of the same thing on other machines. They stay as they are. On any
+    failure nothing is left behind. Raises HkvError.
     """
-    count = RecordingCount(stage_of(folder))
+    folders = [folder, *besides]
+    count = RecordingCount(_stage_of_all(folders))
     with TraceWriter(output, force=force) as writer:
-        writer.write(_told(derive_reads(read_recording(folder, count, segment_rows)), count, progress))
+        told = _told(read_recordings(folders, count, segment_rows), count, progress)
+        writer.write(derive_reads(told))
         if not writer.summary.events:
             raise TraceError(
                 f"{os.fspath(folder)}: there is no event in it", hint="; ".join(count.problems())
             )
+        writer.summary.clocks = [clock.fact() for clock in count.clocks.values()]
         writer.end_source(os.fspath(folder).rstrip("/"))
     return writer.summary, count
+
+
+def _stage_of_all(folders: list[str | os.PathLike[str]]) -> Stage:
+    """Complete where all are; else how the first stands that is not."""
+    stages = [stage_of(folder) for folder in folders]
+    return next((stage for stage in stages if stage is not Stage.COMPLETE), Stage.COMPLETE)
 
 
 class RecordingTrace(JsonlTrace):

@@ -167,5 +167,6 @@ META = (
     Fact("last_ts", "integer", "latest `ts`; left out where no event has one"),
     Fact("lanes", "json", "events by lane"),
     Fact("requests", "integer", "requests named"),
+    Fact("clocks", "json", "of several machines: nanoseconds added to the times of each, and why"),
 )
 """A fact that is not known is left out of the table."""

@@ -33,6 +33,7 @@ class Summary:
     def __init__(self) -> None:
         self.evidence = Evidence()
         self.sources: list[dict[str, Any]] = []
+        self.clocks: list[dict[str, Any]] = []
         self.kinds = np.zeros(_KINDS, np.int64)
         self.first_pos: int | None = None
         self.last_pos: int | None = None
@@ -133,6 +134,7 @@ class Summary:
             "last_ts": self._ts[1] if self._ts else None,
             "lanes": self._lane_counts(names),
             "requests": int(self._requests.sum()),
+            "clocks": self.clocks or None,
         }
         return {fact.key: known[fact.key] for fact in META if known[fact.key] is not None}
 
