@@ -189,7 +189,7 @@ _KEY_DOCS: dict[str, str] = {
     "op": "what is done",
     "starts": "beside `reqs`, the first token that each runs",
     "counts": "beside `reqs`, how many tokens each runs",
-    "tables": "changes of block tables: place in `reqs`, 0 append or 1 replace, number of tables, then for each its count and ids",
+    "tables": "changes of block tables: place in `reqs`, 0 append or 1 replace, first table, how many, then for each its count and ids",
     "zeroed": "blocks cleared before the step",
     "copies": "blocks copied before it, source and destination in turn",
     "valid": "entries valid after a write",

@@ -50,7 +50,7 @@ class _Batch:
     reqs: list[str]
     starts: list[int]
     counts: list[int]
-    tables: list[list[list[int]]]
+    tables: list[dict[int, list[int]]]
     zeroed: list[int] = field(default_factory=list)
     copies: list[int] = field(default_factory=list)
 
@@ -59,9 +59,9 @@ class Reads:
     """Follows the block tables of a worker and says what its steps touch."""
 
     def __init__(self) -> None:
-        self._tables: list[str] = []
+        self._tables: dict[int, str] = {}
         self._groups: dict[str, list[_Group]] = {}
-        self._held: dict[str, list[list[int]]] = {}
+        self._held: dict[str, dict[int, list[int]]] = {}
         self._last: _Batch | None = None
         self._waiting: dict[int, _Batch] = {}
         self._worker = False
@@ -107,14 +107,12 @@ class Reads:
             del self._waiting[next(iter(self._waiting))]
 
     def _declare(self, event: Data) -> None:
-        """Groups count by their block table, in the order in which they are declared."""
+        """Which groups a block table is of, by the number it has in `dispatch`."""
         if "table_index" not in event:
             return
         table = str(event.get("table", event["group"]))
         number = int(event["table_index"])
-        while len(self._tables) <= number:
-            self._tables.append("")
-        if self._tables[number] != table:
+        if self._tables.get(number) != table:
             self._tables[number] = table
             self._groups[table] = []
         unit = event.get("block_tokens")
@@ -146,7 +144,7 @@ class Reads:
             return None
         if not self._change(event.get("tables") or [], reqs):
             return None
-        tables = [[list(t) for t in self._held.get(str(r), [])] for r in reqs]
+        tables = [{n: list(t) for n, t in self._held.get(str(r), {}).items()} for r in reqs]
         # A worker that tells what it does tells this too.
         before = {} if self._worker else event.data
         batch = _Batch(
@@ -160,37 +158,35 @@ class Reads:
         """Take changes of tables into account; False where they are not what they should be."""
         at = 0
         while at < len(tables):
-            if at + 3 > len(tables) or not 0 <= tables[at] < len(reqs):
+            if at + 4 > len(tables) or not 0 <= tables[at] < len(reqs):
                 return False
-            req, how, groups = str(reqs[tables[at]]), tables[at + 1], tables[at + 2]
-            at += 3
-            if not 0 <= groups <= len(tables) - at:
+            req, how, first, count = str(reqs[tables[at]]), *tables[at + 1 : at + 4]
+            at += 4
+            if not 0 <= count <= len(tables) - at:
                 return False
-            held = self._held.setdefault(req, [])
+            held = self._held.setdefault(req, {})
             if how:
                 held.clear()
-            while len(held) < groups:
-                held.append([])
-            for number in range(groups):
+            for number in range(first, first + count):
                 end = at + 1 + tables[at] if at < len(tables) else -1
                 if not at < end <= len(tables):
                     return False
-                held[number].extend(tables[at + 1 : end])
+                held.setdefault(number, []).extend(tables[at + 1 : end])
                 at = end
         return True
 
     def _accesses(self, batch: _Batch) -> Iterator[Data]:
         step = batch.step
-        pools = dict.fromkeys(g.pool for groups in self._groups.values() for g in groups)
-        pool = next(iter(pools), None)
-        if batch.zeroed:
+        mine = dict.fromkeys(number for held in batch.tables for number in held)
+        groups = [(n, g) for n in mine for g in self._groups.get(self._tables.get(n, ""), ())]
+        pool = groups[0][1].pool if groups else None
+        if batch.zeroed and pool is not None:
             yield {"ev": "zero", "step": step, "pool": pool, "blocks": batch.zeroed}
-        if batch.copies:
+        if batch.copies and pool is not None:
             ends = batch.copies
             yield {"ev": "copy", "step": step, "pool": pool, "src": ends[::2], "dst": ends[1::2]}
-        for number, name in enumerate(self._tables):
-            for group in self._groups.get(name, ()):
-                yield from _of_group(batch, number, group)
+        for number, group in groups:
+            yield from _of_group(batch, number, group)
 
 
 def derive_reads(events: Iterable[Event]) -> Iterator[Event]:
@@ -227,10 +223,10 @@ def _of_group(batch: _Batch, number: int, group: _Group) -> Iterator[Data]:
     writes: list[Data] = []
     uses: list[Data] = []
     for i, req in enumerate(batch.reqs):
-        if number < len(batch.tables[i]):
+        blocks = batch.tables[i].get(number)
+        if blocks:
             about = {"step": batch.step, "req": req, "group": group.name}
             start = batch.starts[i]
-            blocks = batch.tables[i][number]
             write, use = find(group, blocks, start, start + batch.counts[i])
             if write:
                 writes.append({"ev": "write", **about, **write})

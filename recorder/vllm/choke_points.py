@@ -20,6 +20,8 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 _RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 _RUNNER2 = "vllm.v1.worker.gpu.model_runner:GPUModelRunner"
 _RUNNER2_TRANSFERS = "vllm.v1.worker.gpu.kv_connector:KVConnector"
+_CORE = "vllm.v1.engine.core:EngineCore"
+_WORKER = "vllm.v1.worker.worker_base:WorkerBase"
 _EXECUTOR = "vllm.v1.executor.abstract:Executor"
 _REQUEST = "vllm.v1.request:Request"
 
@@ -121,6 +123,10 @@ POINTS = (
     ChokePoint(
         "external id", _REQUEST, "from_engine_core_request", ("request",),
         scheduler.request_made, NOTHING,
+    ),
+    ChokePoint("core made", _CORE, "__init__", ("vllm_config",), worker.process_made, NOTHING),
+    ChokePoint(
+        "worker made", _WORKER, "__init__", ("vllm_config",), worker.process_made, NOTHING
     ),
     ChokePoint(
         "configs sent", _EXECUTOR, "initialize_from_config", ("kv_cache_configs",),

@@ -22,9 +22,11 @@ def declare(hooks: Hooks, manager: Any) -> None:
     hooks.begin(engine_name())
     config = manager.kv_cache_config
     worker = hooks.worker_config(config)
+    first = hooks.next_tables(len(config.kv_cache_groups))
     for one in manager.coordinator.single_type_managers:
         number = one.kv_cache_group_id
         state = _pool_of(hooks, one.block_pool)
+        state.first_table = first
         group = (worker or config).kv_cache_groups[number]
         _declare_group(hooks, state, number, one, group, worker or config)
 
@@ -49,9 +51,7 @@ def _declare_group(
 ) -> None:
     found = specs.parts(group)
     _, _, stem = specs.kind(found[0].spec)
-    table = f"{stem}{number}{hooks.rank if state.name.startswith('gpu') else '@' + state.name}"
-    if state.name != f"gpu{hooks.rank}":
-        table = f"{stem}{number}@{state.name}"
+    table = f"{stem}{number}" if state.name == "gpu" else f"{stem}{number}@{state.name}"
     state.groups[number] = table
     state.units[number] = manager.block_size
     cached = bool(manager.enable_caching)
@@ -59,7 +59,7 @@ def _declare_group(
         keys = specs.keys(part.spec, part.layers)
         keys["block_tokens"] = manager.block_size
         event: dict[str, Any] = {"ev": "group", "group": table, "pool": state.name, **keys}
-        event["table_index"] = number
+        event["table_index"] = state.first_table + number
         if len(found) > 1:
             event["table"] = table
             if i:

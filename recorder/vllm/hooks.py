@@ -49,6 +49,7 @@ class Hooks:
         self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
         self._pools: list[PoolState] = []
         self._configs: list[Any] = []
+        self._tables = 0
         self._begun = False
 
     # --- wrappers ----------------------------------------------------------------------------
@@ -163,6 +164,20 @@ class Hooks:
         if lookup is not None:
             self.refused.discard(lookup.req)
             self.tell.event(lookup.event())
+
+    def next_tables(self, count: int) -> int:
+        """The number of the first of so many new block tables."""
+        first = self._tables
+        self._tables += count
+        return first
+
+    def is_rank(self, rank: int) -> None:
+        """This process is one of several engines that serve together; what it names and counts
+        must not be mistaken for another's."""
+        if rank:
+            self.rank = f"@dp{rank}"
+            self.first_step = rank << 40
+            self._tables = max(self._tables, rank << 16)
 
     def next_step(self) -> int:
         """The number of the next step."""

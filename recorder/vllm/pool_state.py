@@ -28,6 +28,8 @@ class PoolState:
         """Name of each cache group by the engine's number."""
         self.units: dict[int, int] = {}
         """Tokens of a block, by the engine's number of the group."""
+        self.first_table = 0
+        """Number of the block table of the engine's group 0."""
         self.sliding: set[int] = set()
         """Groups of which a window leaves blocks behind."""
         self.reusable: set[int] = set()

@@ -45,6 +45,7 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     setattr(out, STEP, step)
     # In the order of scheduling: a request may go on from blocks that one before it in the very
     # same step is about to fill.
+    first = hooks.pool(scheduler.kv_cache_manager.block_pool).first_table
     reqs = list(counts)
     starts = [0] * len(reqs)
     place = {req: i for i, req in enumerate(reqs)}
@@ -52,7 +53,7 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     for new in out.scheduled_new_reqs:
         i = place[new.req_id]
         _admit(hooks, scheduler, new.req_id)
-        _change(tables, i, REPLACE, new.block_ids)
+        _change(tables, first, i, REPLACE, new.block_ids)
         starts[i] = new.num_computed_tokens
     cached = out.scheduled_cached_reqs
     resumed = _resumed(cached)
@@ -62,9 +63,9 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
         i = place[req]
         if req in resumed:
             _admit(hooks, scheduler, req)
-            _change(tables, i, REPLACE, fresh)
+            _change(tables, first, i, REPLACE, fresh)
         elif fresh is not None:
-            _change(tables, i, APPEND, fresh)
+            _change(tables, first, i, APPEND, fresh)
         starts[i] = start
     ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
     hooks.tell.dispatch(
@@ -82,14 +83,16 @@ def _resumed(cached: Any) -> Any:
     return {req for req, flag in zip(cached.req_ids, flags, strict=False) if flag}
 
 
-def _change(tables: list[int], index: int, how: int, groups: Any) -> None:
-    """One request's change: its place in `reqs`, append or replace, then count and ids by group."""
+def _change(tables: list[int], first: int, index: int, how: int, groups: Any) -> None:
+    """One request's change: its place in `reqs`, append or replace, the first table, how many, and
+    of each its count and ids."""
     if groups is None:
         if how == APPEND:
             return
         groups = ()
     tables.append(index)
     tables.append(how)
+    tables.append(first)
     tables.append(len(groups))
     for ids in groups:
         tables.append(len(ids))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hkvtool.recorder.vllm.declare import engine_name
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.scheduler_hooks import STEP
 
@@ -24,12 +25,31 @@ def caches_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
             sizes = getattr(self, "_kernel_block_sizes", None)
             hooks.remember_config(config, [int(s) for s in sizes] if sizes else None)
             if _leads(self):
+                hooks.begin(engine_name())
                 hooks.tell.event(
                     {"ev": "buffer", "name": BLOCK_TABLE, "op": "write", "actor": DEVICE}
                 )  # fmt: skip
         except Exception as e:
             hooks.fail("caches made", e)
         return result
+
+    return wrapper
+
+
+def process_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """An engine core or a worker begins, and knows which of several it is."""
+
+    def wrapper(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            parallel = vllm_config.parallel_config
+            for name in ("data_parallel_index", "data_parallel_rank"):
+                rank = getattr(parallel, name, None)
+                if isinstance(rank, int):
+                    hooks.is_rank(rank)
+                    break
+        except Exception as e:
+            hooks.fail("process made", e)
+        original(self, vllm_config, *args, **kwargs)
 
     return wrapper
 
