@@ -137,7 +137,7 @@ class _Concern:
                                 if near in finding.blocks}  # fmt: skip
 
     def positions(self, program: Program, account: Account) -> set[int]:
-        reads = {w.about.pos: w.about for w in account.wrong}
+        reads = {pos: about for (pos, _), about in account.readers.items()}
         mine = {
             pos for pos, about in reads.items()
             if pos in self.events or about.req in self.requests or about.group in self.groups

@@ -18,11 +18,6 @@ from hkvtool.replay.arms import Arm, Plan
 from hkvtool.state.accesses import Access, accesses
 from hkvtool.state.fold import Fold
 
-Positions = dict[int, Event]
-
-FRESH_FROM = 1 << 20
-"""Where ids of blocks begin that a pool is enlarged by."""
-
 
 @dataclass(frozen=True)
 class Recovery:
@@ -55,7 +50,7 @@ def _recomputed(finding: Finding, events: Sequence[Event], fault: Arm) -> list[E
     cut: dict[int, int] = {}
     missing: dict[tuple[str, str], set[tuple[int, int]]] = {}
     first_use: dict[tuple[str, str], int] = {}
-    for about in _abouts(fault):
+    for about in fault.account.readers.values():
         event = by_pos.get(about.pos)
         if event is None or event.req is None:
             continue
@@ -69,14 +64,6 @@ def _recomputed(finding: Finding, events: Sequence[Event], fault: Arm) -> list[E
     for pos, kept in cut.items():
         _uncover(by_pos[pos], kept, events, places, missing, first_use)
     return _inserted(events, places, cut, missing, first_use)
-
-
-def _abouts(fault: Arm) -> list[Any]:
-    """One of each event and group among the wrong reads."""
-    seen: dict[tuple[int, str], Any] = {}
-    for wrong in fault.account.wrong:
-        seen.setdefault((wrong.about.pos, wrong.about.group), wrong.about)
-    return list(seen.values())
 
 
 def _cut(event: Event, pool: str, fault: Arm, cut: dict[int, int]) -> None:

@@ -49,16 +49,18 @@ class Graphs:
                 limit = value
         self._running[key] = (lives, limit)
 
-    def rebase(self, event: Event, declared: Declarations) -> list[str]:
-        """Memory goes away or comes back elsewhere; returns the pools it is of."""
-        pools = [str(event["pool"])] if "pool" in event else [
-            p.name for p in declared.pools.values() if not p.tier]  # fmt: skip
+    def pools(self, event: Event, declared: Declarations) -> list[str]:
+        """The pools that a `rebase` is of."""
+        if "pool" in event:
+            return [str(event["pool"])]
+        return [pool.name for pool in declared.pools.values() if not pool.tier]
+
+    def rebase(self, event: Event, declared: Declarations) -> None:
+        """Memory goes away or comes back elsewhere: what follows sees the pool's next life."""
         self._moved |= set(event.get("pointers") or {})
-        if event.get("reason") == "sleep":
-            return pools
-        for pool in pools:
-            self.lives[pool] = self.lives.get(pool, 0) + 1
-        return pools
+        if event.get("reason") != "sleep":
+            for pool in self.pools(event, declared):
+                self.lives[pool] = self.lives.get(pool, 0) + 1
 
     def suffix(self, pool: str) -> str:
         life = self.lives.get(pool, 0)

@@ -18,21 +18,13 @@ import torch
 from hkvtool.kernels.rows import Page, Rows
 from hkvtool.kernels.stamps import NEVER
 from hkvtool.model.errors import HkvError
+from hkvtool.replay.cells import Area
 
 BUDGET = 2 << 30
 """Bytes that a replay may map."""
 
 _GAP = 64
 """Stretches as near as this are one."""
-
-
-@dataclass(frozen=True, eq=False)
-class Area:
-    """Some rows of one storage. `name` is the storage and which of its lives (a pool that was
-    rebased has a second one)."""
-
-    name: str
-    rows: Rows
 
 
 @dataclass
@@ -98,10 +90,11 @@ class Memory:
     def at(self, area: Area) -> tuple[torch.Tensor, Rows]:
         """The buffer of an area, and its rows as places in it."""
         first, place = self._first[area.name], self._place[area.name]
-        starts = area.rows.starts
+        rows = area.rows()
+        starts = rows.starts
         which = torch.searchsorted(first, starts.reshape(-1), right=True) - 1
         local = starts.reshape(-1) - first[which] + place[which]
-        return self.buffers[area.name], Rows(local.view(starts.shape), area.rows.lengths)
+        return self.buffers[area.name], Rows(local.view(starts.shape), rows.lengths)
 
     def close(self) -> None:
         """Give the memory and the files back."""

@@ -9,10 +9,13 @@ import torch
 
 from hkvtool.kernels import reference as kernels
 from hkvtool.kernels.rows import Rows
-from hkvtool.kernels.stamps import BYTES, NEVER, TOKEN_BITS, told
-from hkvtool.replay.memory import Area, Memory
+from hkvtool.kernels.stamps import BYTES, NEVER, told
+from hkvtool.replay.cells import Area, Cells, Due, stamps
+from hkvtool.replay.memory import Memory
 
-TOKEN = (1 << TOKEN_BITS) - 1
+_FIELDS = torch.tensor([[-1, -1, 0, 0]], dtype=torch.int64)
+"""A read is due a sequence, a group and a token; in which generation and version the bytes were
+first written says where they come from."""
 
 KEPT = 64
 """Wrong rows told in full; the rest are counted."""
@@ -20,15 +23,13 @@ KEPT = 64
 
 @dataclass(frozen=True)
 class About:
-    """A read, in the trace's terms: who read which group, and the block and token of each row."""
+    """A read, in the trace's terms: who read what of which group."""
 
     pos: int
     req: str | None
     step: int | None
     group: str
     pool: str
-    blocks: torch.Tensor
-    rows: torch.Tensor
     what: str = "read"
 
 
@@ -58,28 +59,31 @@ class Account:
     """Pool and block of wrong rows, by event."""
     tokens_at: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Block and token of wrong rows, by event."""
+    readers: dict[tuple[int, str], About] = field(default_factory=dict)
+    """Who read wrong rows, by event and group."""
 
     def judge(
-        self, about: About, bad: torch.Tensor, expected: torch.Tensor, found: torch.Tensor,
-        why: str | None = None,
+        self, about: About, cells: Cells, bad: torch.Tensor, expected: torch.Tensor,
+        found: torch.Tensor, why: str | None = None,
     ) -> None:  # fmt: skip
+        """Note which rows of a read were wrong; `why` says in words what was due, where that is
+        no stamp."""
         self.reads += 1
         self.rows += len(bad)
-        at = bad.cpu().nonzero().reshape(-1).tolist()
-        if not at:
+        at = bad.cpu().nonzero().reshape(-1)
+        if not len(at):
             return
+        blocks, entries, tokens = (part[at].tolist() for part in cells.laid_out())
         self.wrong_rows += len(at)
         self.wrong_at[about.pos] = self.wrong_at.get(about.pos, 0) + len(at)
-        blocks = about.blocks.tolist()
-        tokens = (expected[:, 1] & TOKEN).tolist()
-        self.blocks_at.setdefault(about.pos, set()).update((about.pool, blocks[i]) for i in at)
-        self.tokens_at.setdefault(about.pos, []).extend((blocks[i], tokens[i]) for i in at)
-        for i in at:
-            if len(self.wrong) == KEPT:
-                break
+        self.blocks_at.setdefault(about.pos, set()).update((about.pool, b) for b in blocks)
+        self.tokens_at.setdefault(about.pos, []).extend(zip(blocks, tokens, strict=True))
+        self.readers[about.pos, about.group] = about
+        room = max(0, KEPT - len(self.wrong))
+        for n, i in enumerate(at[:room].tolist()):
             due = {"state": why} if why else told(expected[i])
             self.wrong.append(
-                Wrong(about, blocks[i], int(about.rows[i]), tokens[i], due, told(found[i]))
+                Wrong(about, blocks[n], entries[n], tokens[n], due, told(found[i]))
             )
 
 
@@ -91,14 +95,24 @@ class Op(Protocol):
 
 @dataclass(frozen=True)
 class Write:
-    """A kernel writes rows."""
+    """A kernel writes rows; generation and version are of each block."""
 
     area: Area
-    stamps: torch.Tensor
+    group: int
+    due: Due
+    generations: tuple[int, ...] = ()
+    versions: tuple[int, ...] = ()
 
     def run(self, memory: Memory, account: Account) -> None:
         buffer, rows = memory.at(self.area)
-        kernels.stamp(buffer, rows, self.stamps)
+        cells = self.area.cells
+        _, _, tokens = cells.laid_out()
+        generation: torch.Tensor | int = 0
+        version: torch.Tensor | int = 0
+        if self.generations:
+            generation = cells.by_piece(self.generations)
+            version = cells.by_piece(self.versions)
+        kernels.stamp(buffer, rows, stamps(self.due, self.group, tokens, generation, version))
 
 
 @dataclass(frozen=True)
@@ -106,26 +120,29 @@ class Read:
     """A kernel reads rows; `limit` is how many tokens a stale graph reads at most."""
 
     area: Area
-    expected: torch.Tensor
-    fields: torch.Tensor
+    group: int
+    due: Due
     about: About
     limit: int | None = None
 
     def run(self, memory: Memory, account: Account) -> None:
         buffer, rows = memory.at(self.area)
+        _, _, tokens = self.area.cells.laid_out()
+        expected = stamps(self.due, self.group, tokens)
         if self.limit is not None:
-            buffer, rows = self._output(buffer, rows, self.limit)
-        bad, found = kernels.verify(buffer, rows, self.expected, self.fields)
-        account.judge(self.about, bad, self.expected, found)
+            buffer, rows = _output(buffer, rows, tokens < self.limit)
+        bad, found = kernels.verify(buffer, rows, expected, _FIELDS.expand(len(tokens), 4))
+        account.judge(self.about, self.area.cells, bad, expected, found)
 
-    def _output(self, buffer: torch.Tensor, rows: Rows, limit: int) -> tuple[torch.Tensor, Rows]:
-        """What a kernel gathers that stops at token `limit`: the rest of its output is as it was."""
-        packed = kernels.gather(buffer, rows)
-        output = torch.full_like(packed, NEVER)
-        seen = (self.expected[:, 1] & TOKEN < limit).to(buffer.device)
-        output[seen] = packed[seen]
-        starts = torch.arange(len(rows), dtype=torch.int64)[:, None] * rows.row_bytes
-        return output.view(-1), Rows(starts, (rows.row_bytes,))
+
+def _output(buffer: torch.Tensor, rows: Rows, seen: torch.Tensor) -> tuple[torch.Tensor, Rows]:
+    """What a kernel gathers that leaves some rows out: there its output is as it was."""
+    packed = kernels.gather(buffer, rows)
+    output = torch.full_like(packed, NEVER)
+    seen = seen.to(buffer.device)
+    output[seen] = packed[seen]
+    starts = torch.arange(len(rows), dtype=torch.int64)[:, None] * rows.row_bytes
+    return output.view(-1), Rows(starts, (rows.row_bytes,))
 
 
 @dataclass(frozen=True)
@@ -136,11 +153,11 @@ class ReadClear:
     about: About
 
     def run(self, memory: Memory, account: Account) -> None:
-        buffer, rows = memory.at(self.area)
-        packed = kernels.gather(buffer, rows)
+        packed = kernels.gather(*memory.at(self.area))
         found = kernels.heads(packed)
-        none = torch.zeros((len(packed), 4), dtype=torch.int64)
-        account.judge(self.about, (packed != 0).any(dim=1), none, found, "zero")
+        none = torch.zeros_like(found)
+        bad = (packed != 0).any(dim=1)
+        account.judge(self.about, self.area.cells, bad, none, found, "zero")
 
 
 @dataclass(frozen=True)
@@ -152,13 +169,13 @@ class ReadBehind:
     about: About
 
     def run(self, memory: Memory, account: Account) -> None:
-        buffer, rows = memory.at(self.area)
-        found = kernels.heads(kernels.gather(buffer, rows)).cpu()
+        found = kernels.heads(kernels.gather(*memory.at(self.area))).cpu()
         strange = torch.tensor(
             [told(row).get("group", -1) not in (*self.groups, -1) for row in found]
         )
-        none = torch.zeros((len(found), 4), dtype=torch.int64)
-        account.judge(self.about, strange, none, found, "zero, or rows of this form")
+        none = torch.zeros_like(found)
+        why = "zero, or rows of this form"
+        account.judge(self.about, self.area.cells, strange, none, found, why)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-
 from hkvtool.state.declarations import Declarations, Group
 from hkvtool.state.needs import pieces
 
@@ -49,46 +47,13 @@ def held(group: Group, count: int, tokens: tuple[int, int], at: int) -> list[Pie
     return [Piece(i, a, b) for i, (a, b) in enumerate(spans) if b > a]
 
 
-def needed_from(declared: Declarations, group: Group, at: int) -> int:
-    """The first token that a step at position `at` reads of a group."""
+def needed_from(declared: Declarations, group: Group, at: int, query: int) -> int:
+    """The first token that a step reads of a group when it has come to token `at`, its first
+    query being token `query`."""
     if group.form == "tail":
         return max(0, at - at % declared.ratio_served(group) - group.overlap)
     if group.form == "swa" and group.window:
         if group.chunked:
-            return max(0, at - 1 - (at - 1) % group.window)
-        return max(0, at - group.window)
+            return query - query % group.window
+        return max(0, query - group.window + 1)
     return 0
-
-
-class Entries(NamedTuple):
-    """Rows of an access: the place of each one's block in the list, its entry within the block,
-    and the token it is known by (the last one it stands for)."""
-
-    places: torch.Tensor
-    entries: torch.Tensor
-    tokens: torch.Tensor
-
-    def __len__(self) -> int:  # type: ignore[override]
-        return int(self.places.shape[0])
-
-
-def entries(group: Group, rows: int, pieces_: Sequence[Piece]) -> Entries:
-    """The stored entries that some pieces make up; tokens that complete none have none."""
-    places: list[torch.Tensor] = []
-    tokens: list[torch.Tensor] = []
-    for place, start, end in pieces_:
-        if group.form == "recurrent":
-            found = torch.tensor([end - 1], dtype=torch.int64)
-        else:
-            numbers = torch.arange(start // group.ratio, end // group.ratio, dtype=torch.int64)
-            found = numbers * group.ratio + group.ratio - 1
-        tokens.append(found)
-        places.append(torch.full_like(found, place))
-    if not tokens:
-        none = torch.empty(0, dtype=torch.int64)
-        return Entries(none, none, none)
-    token = torch.cat(tokens)
-    entry = token.div(group.ratio, rounding_mode="floor") % rows
-    if group.form == "recurrent":
-        entry = torch.zeros_like(token)
-    return Entries(torch.cat(places), entry, token)
