@@ -45,7 +45,8 @@ def report_lines(
     Findings of one rule and group are shown once and counted, unless `every` one is asked for.
     """
     width = max(40, min(width, MAX_WIDTH))
-    yield Line(_heading(report, name), "bold")
+    for line in _wrapped("", _heading(report, name), width, indent=0):
+        yield Line(line.text, "bold")
     yield from _asked(report, width)
     roots = sorted(
         (f for f in report.findings if not f.cause), key=lambda f: (-f.severity.rank, f.events[:1])
