@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic, time_ns
+from time import monotonic, sleep, time_ns
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.events import DECLARATIONS, EVENTS
@@ -37,6 +37,8 @@ _PAUSE = 5.0
 
 _TRIES = 20
 """Looks at a file that is no ring, until it is passed over."""
+
+_LOCK_TRIES, _LOCK_PAUSE = 10, 0.05
 
 _RATIO_KINDS = {EVENTS[name].code for name in ("lookup", "resume")}
 _DECLARED = {EVENTS[name].code for name in DECLARATIONS}
@@ -102,7 +104,7 @@ class Sealer:
                 os.path.join(folder, SEALER_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _take(self._lock)
                 self.segments = {s.number: s for s in recovered(folder)}
             except BaseException:
                 os.close(self._lock)
@@ -307,6 +309,17 @@ class Sealer:
         with suppress(OSError):
             os.unlink(path)
         del self._sources[os.path.basename(path)]
+
+
+def _take(lock: int) -> None:
+    """Lock it; one that was killed a moment ago may still hold it. Raises BlockingIOError."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            sleep(_LOCK_PAUSE)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _count_of(sealed: Sealed) -> RingCount:

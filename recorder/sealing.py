@@ -1,8 +1,8 @@
 """The process around a sealer: when it looks, what it tells, and when it ends.
 
-`python -m hkvtool.recorder.sealing FOLDER MAX_BYTES KEEP PID` is what a launcher starts. It ends when its standard
-input is closed, which a launcher that dies does too, and then only once nobody writes any more.
-Each second it prints a line of JSON, the `Status`.
+`python -m hkvtool.recorder.sealing FOLDER MAX_BYTES KEEP PID` is what a launcher starts. It ends
+when its standard input is closed. A launcher that dies closes it too; then it goes on until nobody
+writes any more. Each second it prints a line of JSON, the `Status`.
 """
 
 from __future__ import annotations
