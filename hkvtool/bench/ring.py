@@ -30,6 +30,10 @@ EVENTS: dict[str, dict[str, Any]] = {
     "alloc, 16 in a row": {
         "ev": "alloc", "req": "r12", "group": "kv", "blocks": list(range(900, 916)), "step": 1234,
     },
+    "alloc, 64 scattered": {
+        "ev": "alloc", "req": "r12", "group": "kv",
+        "blocks": [n * 7919 % 65536 for n in range(64)], "step": 1234,
+    },
     "alloc, 16 scattered": {
         "ev": "alloc", "req": "r12", "group": "kv", "blocks": SCATTERED, "step": 1234,
     },
@@ -73,18 +77,32 @@ def measure(event: dict[str, Any], ways: dict[str, Callable[..., Any]]) -> dict[
     return {name: Cost(sorted(r)[len(r) // 2], min(r)) for name, r in rounds.items()}
 
 
+def _prepared(recording: Recording, event: dict[str, Any]) -> Callable[..., Any]:
+    """What a hook does: a prepared emitter, given the values."""
+    keys = tuple(key for key in event if key != "ev")
+    emit, values = recording.emitter(event["ev"], keys), tuple(event[key] for key in keys)
+    names = ", ".join(f"v{n}" for n in range(len(values)))
+    # The call that a hook has written out; unpacking a tuple of values would cost on top.
+    scope: dict[str, Any] = {"emit": emit, **{f"v{n}": value for n, value in enumerate(values)}}
+    made: Callable[..., Any] = eval(f"lambda event: emit({names})", scope)
+    return made
+
+
 @contextmanager
-def _ways(folder: Path) -> Iterator[dict[str, Callable[..., Any]]]:
+def _ways(folder: Path, event: dict[str, Any]) -> Iterator[dict[str, Callable[..., Any]]]:
     ring = Ring.create(folder / "a.ring", capacity=1 << 22, policy=Policy.OVERWRITE)
     recording = Recording.start(folder / "a.hkv", policy=Policy.DROP, ring_bytes=1 << 25)
+    latest = Recording.start(folder / "b.hkv", policy=Policy.OVERWRITE, ring_bytes=1 << 22)
     assert isinstance(ring, Ring) and isinstance(recording, Recording)
+    assert isinstance(latest, Recording)
     text = json.JSONEncoder(separators=(",", ":")).encode
-    with recording, (folder / "a.jsonl").open("w") as lines:
+    with recording, latest, (folder / "a.jsonl").open("w") as lines:
         yield {
             "plain call": _nothing,
             "encode": encode,
             "ring": ring.emit,
             "recording": recording.emit_dict,
+            "prepared": _prepared(latest, event),
             "JSON line": lambda data: lines.write(text(data) + "\n"),
         }
     ring.close()
@@ -97,7 +115,7 @@ def costs(folder: Path | None = None) -> list[RingCost]:
         for number, (name, event) in enumerate(EVENTS.items()):
             inside = Path(place, str(number))
             inside.mkdir()
-            with _ways(inside) as ways:
+            with _ways(inside, event) as ways:
                 payload = len(encode(event))
                 record = payload + RECORD_BYTES + 7 & -8
                 text = len(json.dumps(event, separators=(",", ":"))) + 1

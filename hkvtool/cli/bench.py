@@ -96,6 +96,32 @@ def ring(format: _FORMAT = Format.TABLE) -> None:
     )  # fmt: skip
 
 
+@command.command("record")
+def record(format: _FORMAT = Format.TABLE) -> None:
+    """Record a busy decode loop, seal it and make a trace of it; then hooks that are off.
+
+    Times are processor time.
+    """
+    from hkvtool.bench.recording import record_cost
+
+    cost = record_cost()
+    if format is Format.JSON:
+        print_json(dataclasses.asdict(cost))
+        return
+    step = cost.emit_ns * cost.events_a_step / 1000
+    sizes = f"{cost.ring_bytes:.1f} in the ring, {cost.sealed_bytes:.1f} sealed"
+    rows = [
+        ("events", f"{cost.events:,}, {cost.events_a_step:.1f} a step, {cost.dropped} dropped"),
+        ("in the program", f"{cost.emit_ns:,.0f} ns an event, {step:,.1f} us a step"),
+        ("in the sealer", f"{cost.seal_ns:,.0f} ns an event"),
+        ("at ingest", f"{cost.ingest_ns:,.0f} ns an event"),
+        ("bytes an event", f"{sizes}, {cost.trace_bytes:.1f} in the trace"),
+        ("hook that is off", f"{cost.off_ns:+.0f} ns a call"),
+        ("hook taken out", f"{cost.detached_ns:+.0f} ns a call"),
+    ]
+    print_table(("", ""), rows)
+
+
 @command.command("engine")
 def engine(
     preset: Annotated[
@@ -124,3 +150,58 @@ def engine(
             for c in found
         ],
     )  # fmt: skip
+
+
+@command.command("explore")
+def explore(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each way.")] = 30,
+    budget: Annotated[
+        int, typer.Option("--budget", min=1, help="Orders that one certificate may take.")
+    ] = 20_000,
+    format: _FORMAT = Format.TABLE,
+) -> None:
+    """Count schedules to the first failure by way of choosing them, and what sleep sets save.
+
+    The random walk and, where it is installed, hypothesis are the baselines. Windows are planted
+    bugs and the race cases that come with hkvtool.
+    """
+    from hkvtool.bench.explore import CAP, hunts, planted, reduction
+    from hkvtool.bench.explore_cases import race_windows
+
+    windows = {
+        f"depth {depth}, {4 * size} ops": planted(depth, size, 0)
+        for depth in (2, 3) for size in (15, 60)
+    }  # fmt: skip
+    found = list(hunts({**windows, **race_windows()}, seeds))
+    saved = [
+        reduction(*shape, 0, budget) for shape in ((3, 4, 4), (3, 6, 16), (4, 4, 16), (4, 6, 64))
+    ]
+    if format is Format.JSON:
+        print_json({
+            "cap": CAP, "hunts": [dataclasses.asdict(hunt) for hunt in found],
+            "reductions": [dataclasses.asdict(one) for one in saved],
+        })  # fmt: skip
+        return
+    ways = list(found[0].runs)
+    print_table(
+        ["median runs to a failure", "ops", *ways],
+        [[h.name, h.ops, *(_first(h.runs[way], CAP) for way in ways)] for h in found],
+    )
+    print_line()
+    print_table(
+        ["actors x ops, blocks", "interleavings", "orders run", "blocked", "of all", ""],
+        [
+            [f"{r.actors} x {r.length}, {r.blocks}", f"{r.interleavings:,}", f"{r.orders:,}",
+             f"{r.blocked:,}", f"1/{r.interleavings / max(1, r.orders + r.blocked):,.0f}",
+             "complete" if r.complete else "cut short"]
+            for r in saved
+        ],
+    )  # fmt: skip
+
+
+def _first(runs: list[int | None], cap: int) -> str:
+    """Median, and how many of the seeds found it where not all did."""
+    hits = [run for run in runs if run is not None]
+    middle = median([run if run is not None else cap + 1 for run in runs])
+    text = f"{middle:.0f}" if middle <= cap else f"> {cap:,}"
+    return text if len(hits) == len(runs) else f"{text} ({len(hits)} of {len(runs)})"
