@@ -63,6 +63,8 @@ class Guarded(Recording):
             self.recorded.pause()
 
     def go_on(self) -> None:
+        # What happened meanwhile was not told: hook sets begin anew, with what is there.
+        self.guard.restart()
         if self.recorded is not None:
             self.recorded.go_on()
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import remove_recording
-from hkvtool.recorder.hook_sets import attach_imported
+from hkvtool.recorder.hook_sets import attach_imported, attach_later
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.session import current, say
@@ -57,9 +57,11 @@ class record:
         made = Recording.begin(stem + _SEALED, settings, force=force)
         if isinstance(made, Off):
             raise made.error()
-        self.recording = made
         session.take(made)
+        # The session may have put a guard around it.
+        self.recording = session.recording or made
         attach_imported()
+        attach_later()
 
     def close(self, *, complete: bool = True) -> None:
         """End the recording, and make the trace."""

@@ -38,7 +38,7 @@ def allocated(
         hooks.tell_lookup(request_id)
         hooks.admit(request_id)
     if blocks:
-        hooks.tell.alloc(blocks, group.name, request_id)
+        hooks.tell.alloc(blocks, group.name, request_id, None)
 
 
 def to_free(
@@ -58,7 +58,7 @@ def freed(
     group = hooks.group(allocator)
     if group is None or not blocks:
         return
-    hooks.tell.free(blocks, group.name, request_id)
+    hooks.tell.free(blocks, group.name, request_id, None, None, None)
     gone = [b for b in hashed if b not in allocator.ledger.block_to_hash]
     if gone:
         hooks.tell.unpublish(group.name, gone, None, "invalidate")
@@ -77,9 +77,9 @@ def forked(
     shared = table[: len(table) - len(fresh)]
     hooks.admit(dest)
     if shared:
-        hooks.tell.touch(shared, group.name, dest)
+        hooks.tell.touch(shared, group.name, dest, None, None)
     if fresh:
-        hooks.tell.alloc(fresh, group.name, dest)
+        hooks.tell.alloc(fresh, group.name, dest, None)
 
 
 def matched(hooks: Hooks, seen: None, found: Any, allocator: Any, *args: Any, **kw: Any) -> None:
@@ -122,7 +122,7 @@ def searched(
     hooks.tell_lookup(request_id)
     hooks.admit(request_id)
     for name, blocks in state.taken:
-        hooks.tell.touch(blocks, name, request_id)
+        hooks.tell.touch(blocks, name, request_id, None, None)
     hooks.tell.event({
         "ev": "resume", "req": request_id, "at": int(at),
         "blocks": {g.name: g.table(request_id) for g in state.groups.values()},
@@ -169,8 +169,8 @@ def completed(
         _publish(hooks, group, request_id, run, i)
         run = []
         if block >= 0 and not same:
-            hooks.tell.touch([block], group.name, request_id)
-            hooks.tell.free([before[i]], group.name, request_id)
+            hooks.tell.touch([block], group.name, request_id, None, None)
+            hooks.tell.free([before[i]], group.name, request_id, None, None, None)
         elif block not in known:
             break
 

@@ -21,11 +21,10 @@ def declare(hooks: Hooks, cache: Any) -> CacheState:
     if unseen:
         note = f"what {', '.join(unseen)} writes is not told: its window is no multiple of its page"
         hooks.tell.event({"ev": "evidence", "evidence": list(hooks.evidence), "note": note})
-    index = 0
     for kind, group in state.groups.items():
         if group.window is None:
-            group.table_index = index
-            index += 1
+            group.table_index = hooks.tables
+            hooks.tables += 1
         _declare_group(hooks, state, kind, group)
     return state
 

@@ -40,6 +40,8 @@ class Hooks:
         self.preempting = False
         """What ends now, ends to come back."""
         self.steps = 0
+        self.tables = 0
+        """Block tables that a `dispatch` may carry, of all caches."""
         self.transfers = 0
         self.asked: dict[str, tuple[int, dict[str, list[int]], dict[str, int]]] = {}
         """The last lookup of each request that has not taken what was found: tokens asked for,

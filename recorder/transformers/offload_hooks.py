@@ -51,7 +51,7 @@ def _stored(hooks: Hooks, state: CacheState, victim: Any, tables: Any, peers: An
         group = state.groups[kind]
         if group.tier is None:
             continue
-        hooks.tell.alloc(list(peer), group.tier, req)
+        hooks.tell.alloc(list(peer), group.tier, req, None)
         blocks, handle = list(tables[kind]), _handle(hooks)
         event: dict[str, Any] = {
             "ev": "store_begin", "handle": handle, "group": group.name, "req": req,
@@ -109,7 +109,7 @@ def _restored(hooks: Hooks, state: CacheState, request: Any, peers: dict[str, li
         })  # fmt: skip
         # What comes after it is behind it on the same stream.
         hooks.tell.event({"ev": "load_end", "handle": handle})
-        hooks.tell.free(peer, f"{group.name}.cpu", req)
+        hooks.tell.free(peer, f"{group.name}.cpu", req, None, None, None)
 
 
 def to_drop(hooks: Hooks, manager: Any, state: Any, *args: Any, **kw: Any) -> Blocks:
@@ -124,4 +124,6 @@ def dropped(
     cache = hooks.cache(manager.cache)
     if cache is not None and state.request_id not in manager._request_id_to_cpu_blocks:
         for kind, peer in peers.items():
-            hooks.tell.free(list(peer), f"{cache.groups[kind].name}.cpu", state.request_id)
+            hooks.tell.free(
+                list(peer), f"{cache.groups[kind].name}.cpu", state.request_id, None, None, None
+            )

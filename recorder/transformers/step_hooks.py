@@ -76,7 +76,10 @@ def _deltas(state: CacheState, groups: list[GroupState], reqs: list[str]) -> lis
         anew = told is None or any(
             table[: len(old)] != old for old, table in zip(told, now, strict=True)
         )
-        out += [i, int(anew), len(now)]
+        first = groups[0].table_index if groups else None
+        if first is None:
+            continue
+        out += [i, int(anew), first, len(now)]
         for number, table in enumerate(now):
             fresh = table if anew or told is None else table[len(told[number]) :]
             out.append(len(fresh))

@@ -13,13 +13,9 @@ pytest.importorskip("transformers.generation.continuous_batching.cache_allocator
 
 import transformers
 
-import hkvtool
-from hkvtool.analyzers import check
 from hkvtool.model.errors import HkvError
-from hkvtool.model.event import Event
 from hkvtool.recorder.transformers import choke_points
 from hkvtool.recorder.transformers.attach import _target, attach, attach_report
-from hkvtool.store.derive_reads import derive_reads
 from tests.engines import transformers_engine as engine
 from tests.engines.transformers_state import Folded, differences
 
@@ -74,20 +70,26 @@ def test_a_late_attach_begins_with_what_is_there() -> None:
         with running.pause():
             hooks = attach(folded)
             cache = running.batch_processor.cache
-            assert not list(differences(folded, cache))
+            assert not list(differences(folded, cache, tables=False))
         while len([e for e in folded.events if e["ev"] == "retire"]) < 20:
             assert running.is_running()
         with running.pause():
-            assert not list(differences(folded, cache))
+            assert not list(differences(folded, cache, tables=False))
             hooks.remove()
     assert not hooks.failed
     assert "state" in {e["ev"] for e in folded.events}
-    events = (Event.of(p, data) for p, data in enumerate(derive_reads(folded.events), 1))
-    assert not [f for f in check(events).findings if f.severity == "error"]
+    assert not [f for f in folded.checked().findings if f.severity == "error"]
+
+
+_MOST = {"search", "load"}
+"""Hooks whose failure is tried in every run; that of all others in long ones."""
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", [p.name for p in choke_points.POINTS])
+@pytest.mark.parametrize("name", [
+    pytest.param(p.name, marks=[] if p.name in _MOST else [pytest.mark.soak])
+    for p in choke_points.POINTS
+])  # fmt: skip
 def test_a_hook_that_raises_is_off_and_the_engine_goes_on(
     name: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,9 +152,9 @@ def test_a_with_block_makes_a_trace(tmp_path: Path) -> None:
     program = f"import sys; sys.path.append({root!r})\n{PROGRAM}"
     run = [sys.executable, "-c", program, str(trace)]
     done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "failed" not in done.stderr, done.stderr
     checked = subprocess.run(
         [sys.executable, "-m", "hkvtool", "check", str(trace)], capture_output=True, text=True
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert hkvtool.__version__
+    assert "evidence host, layout, step" in checked.stdout and "cannot" not in done.stderr

@@ -8,12 +8,10 @@ import pytest
 
 pytest.importorskip("transformers.generation.continuous_batching.cache_allocators")
 
-from hkvtool.analyzers import check
-from hkvtool.model.event import Event
 from hkvtool.recorder.guard import Guard, Mode
 from hkvtool.recorder.transformers.attach import attach
-from hkvtool.store.derive_reads import derive_reads
 from tests.engines import transformers_engine as engine
+from tests.engines.transformers_state import Folded
 
 
 def share_everything(cache: Any) -> None:
@@ -36,11 +34,11 @@ def trust_full_attention(cache: Any) -> None:
 @pytest.mark.parametrize("kind", ["gemma3", "gptoss"])
 @pytest.mark.parametrize("tamper", [share_everything, trust_full_attention])
 def test_forced_sharing_is_found(kind: str, tamper: Any) -> None:
-    events: list[dict[str, Any]] = []
+    folded = Folded()
     guard = Guard(Mode.LOG)
 
     def sink(data: dict[str, Any]) -> None:
-        events.append(data)
+        folded(data)
         guard.see(data)
 
     made = engine.model(kind)
@@ -56,12 +54,11 @@ def test_forced_sharing_is_found(kind: str, tamper: Any) -> None:
         if result.generated_tokens != engine.plainly(made, result.prompt_ids, 24)
     }  # fmt: skip
     assert wrong, "the fault does not show in what is generated"
-    report = check(Event.of(p, data) for p, data in enumerate(derive_reads(events), 1))
-    found = [f for f in report.findings if f.severity == "error"]
+    found = [f for f in folded.checked().findings if f.severity == "error"]
     roots = [f for f in found if not f.cause]
     assert roots and {f.code for f in roots} == {"HKV303"}
     assert all(str(f.group).startswith("sliding_attention") for f in roots)
-    resumed = {e["req"] for e in events if e["ev"] == "resume"}
+    resumed = {e["req"] for e in folded.events if e["ev"] == "resume"}
     assert resumed and resumed <= {f.request for f in found} & wrong
     if tamper is share_everything:
         # Even without a hit: of two rings with one hash, one gives way, and both write to the other.

@@ -13,12 +13,9 @@ import pytest
 pytest.importorskip("transformers.generation.continuous_batching.cache_allocators")
 from transformers.generation.continuous_batching import continuous_api
 
-from hkvtool.analyzers import check
-from hkvtool.model.event import Event
 from hkvtool.model.findings import Report
 from hkvtool.recorder.guard import Guard, Mode
 from hkvtool.recorder.transformers.attach import attach
-from hkvtool.store.derive_reads import derive_reads
 from tests.engines import transformers_engine as engine
 from tests.engines.transformers_state import Folded, differences
 
@@ -46,8 +43,7 @@ class Watched:
         return Counter(event["ev"] for event in self.folded.events)
 
     def report(self) -> Report:
-        derived = list(derive_reads(self.folded.events))
-        return check(Event.of(pos, data) for pos, data in enumerate(derived, 1))
+        return self.folded.checked()
 
 
 @pytest.fixture
@@ -167,7 +163,9 @@ def test_a_ring_that_wraps_inside_a_block_is_not_told_and_that_is_said(watched: 
     assert any("no multiple of its page" in note for note in notes)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 12))]
+)
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
 def test_random_load(kind: str, seed: int, watched: Watched) -> None:
     rng = Random(seed)

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from hkvtool.analyzers import check
 from hkvtool.model.event import Event
+from hkvtool.model.findings import Report
 from hkvtool.recorder.transformers.hooks import STATE
 from hkvtool.state import arrays as a
 from hkvtool.state.fold import Fold
 from hkvtool.state.requests import Requests
+from hkvtool.store.derive_reads import derive_reads
 
 
 class Folded:
@@ -21,6 +24,11 @@ class Folded:
         self.requests = Requests(self.fold)
         self.events: list[dict[str, Any]] = []
 
+    def checked(self) -> Report:
+        """What a check says of the events, with the reads that ingest derives."""
+        events = (Event.of(pos, data) for pos, data in enumerate(self.events, 1))
+        return check(derive_reads(events))
+
     def __call__(self, data: dict[str, Any]) -> None:
         self.events.append(data)
         event = Event.of(len(self.events), data)
@@ -30,8 +38,9 @@ class Folded:
         self.requests.follow(event)
 
 
-def differences(folded: Folded, cache: Any) -> Iterator[str]:
-    """Everything in which engine and fold differ: references, who is free, hashes, tables."""
+def differences(folded: Folded, cache: Any, *, tables: bool = True) -> Iterator[str]:
+    """Everything in which engine and fold differ: references, who is free, hashes, and `tables`,
+    which a recording that begins late does not have."""
     fold, st = folded.fold, folded.fold.st
     state = getattr(cache, STATE)
     for kind, allocator in cache.cache_allocators.items():
@@ -58,6 +67,8 @@ def differences(folded: Folded, cache: Any) -> Iterator[str]:
         }
         if hashes != told_hashes:
             yield f"{name}: hashes {hashes ^ told_hashes} differ"
+        if not tables:
+            continue
         for req, table in allocator.block_table.items():
             known = folded.requests.by_name.get(req)
             held = [] if known is None else known.table(group.table_id)
