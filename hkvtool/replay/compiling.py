@@ -111,7 +111,7 @@ class Compiler:
             groups.setdefault(self.number(group), group.name)
         return Program(
             [head, *self.steps], list(self._touched.values()), self.order, groups, self.names,
-            self.geometry.thin, self._events,
+            self.geometry.thin, self._events, self.graphs.stale,
         )  # fmt: skip
 
     def _take(self, event: Event) -> None:

@@ -39,6 +39,8 @@ _NO_BYTES = {
 }
 """Rules whose findings cost something other than right bytes: what they are about."""
 
+STAND_IN = "the table of recorded pointers stands in for the captured graph"
+
 _RACES = frozenset({"HKV103", "HKV702", "HKV703", "HKV706", "HKV709", "HKV803", "HKV804"})
 
 
@@ -108,6 +110,8 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
     fault_all = arms.run(setting, fault.plan, keep, concerns.hurt, setting.runs)
     control_all = arms.run(setting, control_plan, keep, concerns.hurt, setting.runs)
     assert fault_all is not None and control_all is not None
+    if fault_all.program.stale_graphs:
+        fault_all.plan.words += "; " + STAND_IN
     if fault_all.corrupt < fault_all.runs or control_all.corrupt:
         return Result(finding, NOT, "the runs do not agree", fault_all, control_all, first,
                       setting.device)  # fmt: skip
@@ -230,19 +234,23 @@ def _nothing(
 
 
 def _said(first: dict[str, Any] | None, fault: Arm) -> str:
-    if first is None:
-        return "wrong bytes"
-    found, due = first["found"], first["expected"]
-    whose = found.get("state", "other bytes")
-    if "request" in found:
-        whose = (
-            f"{'freed ' if found['state'] == 'freed' else ''}bytes of {found['request']}, "
-            f"group {found['group']}, token {found['token']}"
-        )
-    want = due.get("state", "")
-    if "request" in due:
-        want = f"{due['request']}'s token {due['token']}"
+    return "wrong bytes" if first is None else in_words(first)
+
+
+def in_words(wrong: dict[str, Any]) -> str:
+    """A wrong row, as `arms.told` tells it, in one clause."""
+    found, due = wrong["found"], wrong["expected"]
     return (
-        f"{first['request'] or 'a reader'} was due {want} in {first['pool']}:{first['block']} row "
-        f"{first['row']} and got {whose}"
+        f"{wrong['request'] or 'a reader'} was due {_bytes(due)} at {wrong['pool']}:"
+        f"{wrong['block']} row {wrong['row']} and got {_bytes(found)}"
     )
+
+
+def _bytes(stamp: dict[str, Any]) -> str:
+    if "sequence" not in stamp:
+        return {"zero": "zeros", "torn": "bytes that are no one row's"}.get(
+            stamp["state"], f"{stamp['state']} bytes")  # fmt: skip
+    whose = f"token {stamp['token']} of {stamp['request']}"
+    if stamp["group"] is not None:
+        whose += f" in group {stamp['group']}"
+    return f"freed bytes: {whose}" if stamp["state"] == "freed" else whose

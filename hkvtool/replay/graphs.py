@@ -23,6 +23,7 @@ class Graphs:
 
     def __init__(self, recapture: bool = False) -> None:
         self.recapture = recapture
+        self.stale = 0
         self.lives: dict[str, int] = {}
         self._moved: set[str] = set()
         self._captured: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
@@ -47,6 +48,7 @@ class Graphs:
             value = baked[0][constant]
             if isinstance(value, int):
                 limit = value
+        self.stale += limit is not None or lives != self.lives
         self._running[key] = (lives, limit)
 
     def pools(self, event: Event, declared: Declarations) -> list[str]:

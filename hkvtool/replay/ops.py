@@ -81,10 +81,16 @@ class Account:
         self.readers[about.pos, about.group] = about
         room = max(0, KEPT - len(self.wrong))
         for n, i in enumerate(at[:room].tolist()):
-            due = {"state": why} if why else told(expected[i])
+            due = {"state": why} if why else _due(expected[i])
             self.wrong.append(
                 Wrong(about, blocks[n], entries[n], tokens[n], due, told(found[i]))
             )
+
+
+def _due(words: torch.Tensor) -> dict[str, Any]:
+    """What a read is due: whose token. In which generation it was written is of no account."""
+    stamp = told(words)
+    return {key: stamp[key] for key in ("state", "sequence", "group", "token")}
 
 
 class Op(Protocol):

@@ -34,6 +34,8 @@ class Program:
     """Requests by the sequence hash in stamps."""
     thin: bool = False
     events: int = 0
+    stale_graphs: int = 0
+    """Launches of graphs with something baked in that was no longer so."""
 
     @property
     def lanes(self) -> list[str]:

@@ -126,12 +126,17 @@ def _unread(window: Window) -> list[Touch]:
 
 
 def enabled(window: Window, done: int) -> list[int]:
-    """Ops that may run next, in recorded order."""
-    return [
-        op.index
-        for op in window.ops
-        if not done >> op.index & 1 and op.before & done == op.before
-    ]  # fmt: skip
+    """Ops that may run next, in recorded order: of each lane its next one, if all it needs is done."""
+    out: list[int] = []
+    for lane in window.lanes:
+        left = lane & ~done
+        if left:
+            index = (left & -left).bit_length() - 1
+            before = window.ops[index].before
+            if before & done == before:
+                out.append(index)
+    out.sort()
+    return out
 
 
 def directed(window: Window, first: int, second: int) -> list[int]:

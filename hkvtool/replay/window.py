@@ -93,6 +93,14 @@ class Window:
         ]  # fmt: skip
 
     @cached_property
+    def lanes(self) -> list[int]:
+        """Bits of the ops of each lane."""
+        bits: dict[str, int] = {}
+        for op in self.ops:
+            bits[op.lane] = bits.get(op.lane, 0) | 1 << op.index
+        return list(bits.values())
+
+    @cached_property
     def racing(self) -> int:
         """Bits of the ops that race with any other."""
         return sum({1 << index for pair in self.races for index in pair})

@@ -1,0 +1,342 @@
+"""`hkvtool replay`: the recorded events again, as state or on real caches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hkvtool.cli.traces import (
+    LIMIT,
+    EventLines,
+    Format,
+    TraceArgument,
+    counted,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    say_cut,
+)
+from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.event import Event
+from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.model.findings import Finding, Report
+    from hkvtool.replay.arms import Setting
+    from hkvtool.replay.confirming import Result
+    from hkvtool.replay.stepping import Change
+    from hkvtool.replay.whole import Replayed
+    from hkvtool.store import Trace
+
+
+class Depth(str, Enum):
+    """How deep to replay."""
+
+    STATE = "state"
+    CACHE = "cache"
+
+
+class Device(str, Enum):
+    """Where the device pools' bytes are."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def command(
+    trace: TraceArgument,
+    depth: Annotated[
+        Depth | None,
+        typer.Option(help="`state` folds, `cache` moves real bytes.", show_default="state"),
+    ] = None,
+    finding: Annotated[
+        str | None,
+        typer.Option("--finding", metavar="ID", help="Confirm this finding of `check`, e.g. F1."),
+    ] = None,
+    request: Annotated[
+        str | None, typer.Option("--request", metavar="REQ", help="Only what is this request's.")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option("--until", metavar="POS", help="Stop behind this position.")
+    ] = None,
+    step: Annotated[
+        bool, typer.Option("--step", help="Show each event with the state it changes.")
+    ] = False,
+    redecide: Annotated[
+        bool,
+        typer.Option("--redecide", help="Let the reference allocator decide; show the difference."),
+    ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=N", help="With --redecide: recovering_blocks=N."),
+    ] = None,
+    device: Annotated[Device, typer.Option("--device", help="For --depth cache.")] = Device.CPU,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, max=1000, help="Runs of each arm of a finding.")
+    ] = 20,
+    memory: Annotated[
+        int, typer.Option("--memory", min=1, metavar="MIB", help="Most memory of the caches.")
+    ] = 2048,
+    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
+) -> int:
+    """Run the recorded events again: as block states, or on real caches whose rows say whose
+    bytes they are.
+
+    At cache depth the trace is run as recorded, then each finding of `check` in two arms: the
+    fault arm must read wrong bytes, the control arm, with the cause taken away, must not. Exits
+    with 1 where wrong bytes were read. Stamps prove which bytes a read got and in which order
+    things happened; they say nothing of an engine's numerics.
+    """
+    if finding is not None and depth is Depth.STATE:
+        raise HkvError("a finding is confirmed on real caches", hint="leave out --depth state")
+    if limit and not redecide:
+        raise HkvError("--limit goes with --redecide", hint="add --redecide")
+    deep = depth is Depth.CACHE or finding is not None
+    if deep and (step or redecide):
+        raise HkvError("--step and --redecide are of state depth", hint="leave out --depth cache")
+    from hkvtool.store import open_trace
+
+    with open_trace(trace) as opened:
+        if redecide:
+            return _redecide(opened, limit or [], until, format)
+        if deep:
+            _require(device)
+            setting = _setting(list(opened.events()), device, runs, memory)
+            return _cache(opened, setting, finding, request, until, format)
+        return _state(opened, request, until, step, format)
+
+
+# --- state ---------------------------------------------------------------------------------
+
+
+def _state(
+    trace: Trace, request: str | None, until: int | None, step: bool, format: Format
+) -> int:
+    from hkvtool.replay.stepping import Stepper, summary
+    from hkvtool.store.moments import fold_at
+
+    if step:
+        wanted = None
+        if request is not None:
+            wanted = {e.pos for e in trace.events(until=until, req=request)}
+            if not wanted:
+                raise HkvError(f"no event names request {request!r}")
+        _steps(trace, Stepper(), wanted, until, format)
+        return Exit.OK
+    if request is not None:
+        raise HkvError("--request goes with --step or --depth cache", hint="add --step")
+    last = trace.meta.get("last_pos", 0)
+    with progress("folding", min(last, last if until is None else until)) as told:
+        fold = fold_at(trace, until, told)
+    facts: dict[str, Any] = {"trace": trace.path, "depth": "state"}
+    facts["until"] = last if until is None else min(until, last)
+    facts |= summary(fold)
+    if format is Format.JSON:
+        print_json(facts)
+        return Exit.OK
+    print_line(f"{shown(trace.path)} folded up to event {facts['until']:,}")
+    print_line()
+    columns = ("pool", "medium", "blocks", "named", "referenced", "published", "recovering")
+    print_table(columns, [[p[c] for c in columns] for p in facts["pools"]])
+    print_line()
+    rows = [
+        (g["group"], g["form"], g["pool"], g["filled"], g["recoverable"],
+         ", ".join(f"{n} {code}" for code, n in g["why_not"].items()))
+        for g in facts["groups"]
+    ]  # fmt: skip
+    print_table(("group", "form", "pool", "filled", "recoverable", "the others"), rows)
+    return Exit.OK
+
+
+def _steps(
+    trace: Trace, stepper: Any, wanted: set[int] | None, until: int | None, format: Format
+) -> None:
+    lines = EventLines(trace)
+    count = 0
+    for event in trace.events(until=until):
+        refused, changes = stepper.step(event)
+        if wanted is not None and event.pos not in wanted:
+            continue
+        if format is Format.JSON:
+            data = {"pos": event.pos, "event": dict(event.data), "refused": refused,
+                    "changes": [c.as_json() for c in changes]}  # fmt: skip
+            print(json.dumps(data))
+            continue
+        if count == LIMIT:
+            say_cut(LIMIT, "events")
+            return
+        count += 1
+        lines.print(event)
+        if refused:
+            print_line(f"      impossible as written: {shown(refused)}")
+        for change in changes:
+            print_line(f"      {_change(change)}")
+
+
+def _change(change: Change) -> str:
+    parts = []
+    for name, (before, after) in change.fields.items():
+        text = _value(after)
+        if change.before and before is not None:
+            text = f"{_value(before)} -> {text}"
+        elif not change.before and after in (None, 0, False, ""):
+            continue
+        parts.append(f"{name} {text}")
+    return f"{shown(change.pool)}:{change.block} {shown(change.group)}  " + ", ".join(parts)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return f"{value[0]}..{value[1]}"
+    return shown(value)
+
+
+# --- cache ---------------------------------------------------------------------------------
+
+
+def _require(device: Device) -> None:
+    if device is Device.CPU:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise HkvError("torch sees no CUDA device here", hint="replay with --device cpu")
+
+
+def _setting(events: list[Event], device: Device, runs: int, memory: int) -> Setting:
+    from hkvtool.replay.arms import Setting, survey
+
+    return Setting(events, survey(events), device.value, memory << 20, runs)
+
+
+def _cache(
+    trace: Trace, setting: Setting, wanted: str | None, request: str | None, until: int | None,
+    format: Format,
+) -> int:  # fmt: skip
+    from hkvtool.analyzers import check
+    from hkvtool.replay.confirming import confirm
+    from hkvtool.replay.whole import replay
+
+    if until is not None and wanted is not None:
+        raise HkvError("a finding is confirmed over the whole trace", hint="leave out --until")
+    whole = None if wanted is not None else replay(setting, until)
+    results: list[Result] = []
+    if until is None:
+        report = check(iter(setting.events))
+        chosen = _chosen(report, wanted, request)
+        with progress("confirming findings", len(chosen)) as done:
+            for i, finding in enumerate(chosen):
+                results.append(confirm(setting, report, finding))
+                if done:
+                    done(i + 1)
+    if format is Format.JSON:
+        out: dict[str, Any] = {"trace": trace.path, "results": [r.as_json() for r in results]}
+        if whole is not None:
+            out["replay"] = whole.as_json()
+        print(json.dumps(out))
+    else:
+        _print(trace, whole, results)
+    wrong = whole is not None and whole.account.wrong_rows > 0
+    return Exit.FINDINGS if wrong or any(r.verdict == "confirmed" for r in results) else Exit.OK
+
+
+def _chosen(report: Report, wanted: str | None, request: str | None) -> list[Finding]:
+    """The root findings asked for; of one that follows from another, its root."""
+    by_id = {f.id: f for f in report.findings}
+    if wanted is None:
+        return [f for f in report.findings
+                if not f.cause and (request is None or f.request == request)]  # fmt: skip
+    found = by_id.get(wanted.upper())
+    if found is None:
+        near = ", ".join(list(by_id)[:8]) or "none"
+        raise HkvError(f"check finds no {wanted!r} in this trace", hint=f"there are: {near}")
+    while found.cause:
+        print(f"{found.id} follows from {found.cause}, which is confirmed instead", file=sys.stderr)
+        found = by_id[found.cause]
+    return [found]
+
+
+def _print(trace: Trace, whole: Replayed | None, results: Iterable[Result]) -> None:
+    if whole is not None:
+        account = whole.account
+        print_line(
+            f"{shown(trace.path)}: {counted(whole.program.events, 'event')} on {whole.lanes} lanes, "
+            f"{whole.bytes:,} bytes of cache on {whole.device}"
+            + (" (rows cut to one stamp)" if whole.program.thin else "")
+        )
+        read = f"{counted(account.reads, 'read')} of {counted(account.rows, 'row')}"
+        if not account.wrong_rows:
+            print_line(f"as recorded: {read}, no wrong byte")
+        else:
+            print_line(f"as recorded: {read}, {counted(account.wrong_rows, 'wrong row')}")
+            for line in _wrong_lines(whole):
+                print_line(f"  {line}")
+    for result in results:
+        print_line()
+        for line in _result_lines(result):
+            print_line(line)
+
+
+def _wrong_lines(whole: Replayed) -> Iterator[str]:
+    from hkvtool.replay.arms import told
+    from hkvtool.replay.confirming import in_words
+
+    seen: set[int] = set()
+    for wrong in whole.account.wrong:
+        if wrong.about.pos not in seen and len(seen) < 8:
+            seen.add(wrong.about.pos)
+            rows = whole.account.wrong_at[wrong.about.pos]
+            text = in_words(told(whole.program, wrong))
+            yield f"event {wrong.about.pos}: {shown(text)}; {counted(rows, 'row')}"
+    more = len(whole.account.wrong_at) - len(seen)
+    if more > 0:
+        yield f"and {counted(more, 'event')} more"
+
+
+def _result_lines(result: Result) -> Iterator[str]:
+    finding = result.finding
+    yield f"{finding.id} {finding.code}  {result.verdict}: {shown(result.reason)}"
+    fault, control = result.fault, result.control
+    if fault is not None and fault.corrupt:
+        yield f"  fault arm    {fault.corrupt} of {fault.runs} runs corrupt; {fault.plan.words}"
+    if control is not None:
+        yield f"  control arm  {control.corrupt} of {control.runs} runs corrupt; " \
+              f"{control.plan.words}"  # fmt: skip
+
+
+# --- redecide ------------------------------------------------------------------------------
+
+
+def _redecide(trace: Trace, limits: list[str], until: int | None, format: Format) -> int:
+    from hkvtool.replay.redeciding import redecide
+
+    caps = _limits(limits)
+    outcome = redecide(trace.events(until=until), caps)
+    if format is Format.JSON:
+        print_json({"trace": trace.path, **outcome.as_json()})
+        return Exit.OK
+    print_line(f"{shown(trace.path)}: {counted(outcome.decisions, 'decision')} taken again by the "
+               "reference allocator")  # fmt: skip
+    for line in outcome.lines():
+        print_line(line)
+    return Exit.OK
+
+
+def _limits(given: Iterable[str]) -> dict[str, int]:
+    caps: dict[str, int] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if name != "recovering_blocks" or not equals or not value.isdigit():
+            raise HkvError(f"--limit {text!r} is none", hint="write recovering_blocks=N")
+        caps[name] = int(value)
+    return caps
