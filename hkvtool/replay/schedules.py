@@ -126,7 +126,7 @@ def _unread(window: Window) -> list[Touch]:
 
 
 def enabled(window: Window, done: int) -> list[int]:
-    """Ops that may run next, in recorded order: of each lane its next one, if all it needs is done."""
+    """Ops that may run next, in recorded order: each lane's next, if all it needs is done."""
     out: list[int] = []
     for lane in window.lanes:
         left = lane & ~done
