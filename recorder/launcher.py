@@ -26,18 +26,26 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _LOOK = 0.1
 """Seconds between two looks at the program and at what the sealer tells."""
 
+_OUT_WITHIN = 1.5
+"""Seconds within which every process has seen that it is switched off."""
+
 _SEALED_WITHIN = 600.0
 """Seconds that a sealer may take for what is left in the rings."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: its exit code, as a shell has it, and what was recorded. `sealer` says
-    what became of the sealer where that was not well; the events are in the rings then."""
+    """How a recording ended: the program's exit code, if it ended too; what went wrong with the
+    sealer, if anything did (the events are in the rings then); and what was recorded."""
 
-    code: int
+    code: int | None
+    sealer: str
     status: Status | None
-    sealer: str = ""
+
+    @property
+    def died(self) -> bool:
+        """Whether the program was killed, rather than asked to end."""
+        return self.code is not None and self.code > 128 and self.code - 128 not in _FORWARDED
 
 
 class SealerProcess:
@@ -97,14 +105,15 @@ def launch(
     duration: float | None,
     told: Callable[[Status | None], None],
     asked: Callable[[], None],
-) -> Ended:
-    """Run a program that records to `folder` until it ends, or is not recorded any more.
+    ended: Callable[[Ended], None],
+) -> int:
+    """Run a program that records to `folder`; returns its exit code, as a shell has it.
 
-    `told` gets the status every so often; `asked` is called after a SIGUSR1. After `duration`
-    seconds the recording is switched off, and the program goes on. Raises HkvError where it
-    cannot be started.
+    `told` gets the status every so often; `asked` is called after a SIGUSR1; `ended` once, when
+    everything is sealed: at the end of the program, or after `duration` seconds, when the program
+    goes on without being recorded. Raises HkvError where it cannot be started.
     """
-    sealer = SealerProcess(folder.path, bounds, folder.descriptors)
+    sealer: SealerProcess | None = SealerProcess(folder.path, bounds, folder.descriptors)
     signals = _Signals()
     with signals.caught():
         try:
@@ -120,15 +129,22 @@ def launch(
         while program.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 program.wait(_LOOK)
+            if sealer is None:
+                continue
             told(sealer.look())
             if signals.asked:
                 signals.asked = False
                 asked()
             if until is not None and monotonic() > until:
-                until = None
                 switch_off(folder.path, f"it was to last {duration:g} s")
-        trouble = sealer.end()
-    return Ended(_shell_code(program.returncode), sealer.status, trouble)
+                with suppress(subprocess.TimeoutExpired):
+                    program.wait(_OUT_WITHIN)
+                ended(Ended(program.poll(), sealer.end(), sealer.status))
+                sealer = None
+        code = _shell_code(program.returncode)
+        if sealer is not None:
+            ended(Ended(code, sealer.end(), sealer.status))
+        return code
 
 
 class _Signals:
@@ -149,11 +165,13 @@ class _Signals:
                 signal.signal(number, handler)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and _from_terminal():
-            # The program has had it too.
+        if self.program is not None and self.program.poll() is not None:
+            # What is left is ours: sealing, and making the trace.
+            raise KeyboardInterrupt
+        if self.program is None or (number == signal.SIGINT and _from_terminal()):
+            # The program will have it too, or is not there yet.
             return
-        if self.program is not None and self.program.poll() is None:
-            self.program.send_signal(number)
+        self.program.send_signal(number)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True

@@ -34,7 +34,8 @@ class Recording:
     """
 
     def __init__(self, folder: str, settings: Settings, owned: Folder | None) -> None:
-        self.folder = folder
+        # The program may go to another folder, and make its next ring from there.
+        self.folder = folder = os.path.abspath(folder)
         self.keep_tokens = settings.keep_tokens
         """Whether token ids and text may be recorded."""
         self.off: list[Off] = []

@@ -6,6 +6,7 @@ the process. A mapping outlives it: what `emit` has stored is read back whatever
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -20,6 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from hkvtool.model.codec import CodecError, encode
+from hkvtool.model.recording import BEGUN
 from hkvtool.model.ring_format import (
     BODY,
     ERROR_AT,
@@ -112,10 +114,13 @@ class Ring:
     ) -> Ring | Off:
         """Make a new ring file, or say why there is none; then nothing is left of it."""
         place = os.fspath(path)
+        aside = place + BEGUN
         fd = -1
         try:
+            if os.path.lexists(place):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             capacity = max(MIN_BYTES, capacity) & -8
-            fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as e:
             return Off.of(e, place)
         try:
@@ -130,11 +135,13 @@ class Ring:
             mapped = mmap.mmap(fd, HEADER_BYTES + capacity)
             records = mmap.mmap(fd, capacity, offset=HEADER_BYTES)
             mapped[:HEADER_BYTES] = header.pack()
+            # Whoever finds it under its name finds a ring.
+            os.rename(aside, place)
             return Ring(place, header, mapped, records, fd)
         except Exception as e:
             with suppress(OSError):
                 os.close(fd)
-                os.unlink(place)
+                os.unlink(aside)
             return Off.of(e, place)
 
     @property

@@ -164,8 +164,13 @@ class Sealer:
 
     @property
     def writers(self) -> int:
-        """Rings that are there."""
+        """Rings that are sealed."""
         return len(self._sources)
+
+    @property
+    def passed(self) -> int:
+        """Rings that are not for a sealer, as those of a flight recorder."""
+        return len(self._passed)
 
     def delete(self, segment: Segment) -> None:
         """Let go of a segment, but for what it declares. Raises OSError."""
@@ -189,8 +194,10 @@ class Sealer:
                         "vanished": sealed.vanished + gone}  # fmt: skip
                 rings.append(Sealed(**{**sealed.__dict__, **said}))
                 kept.append(records)
-        name = segment.file.replace(SEGMENT_SUFFIX, f"-kept{SEGMENT_SUFFIX}")
-        size = write_segment(self.folder, name, kept)
+        name, size = "", 0
+        if any(kept):
+            name = segment.file.replace(SEGMENT_SUFFIX, f"-kept{SEGMENT_SUFFIX}")
+            size = write_segment(self.folder, name, kept)
         after = Segment(name, segment.number, segment.sealed_at, size, tuple(rings), True)
         append_line(self.folder, after)
         self.segments[segment.number] = after

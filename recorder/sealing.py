@@ -33,13 +33,14 @@ _LEFT_ALONE = 2.0
 @dataclass(frozen=True)
 class Status:
     """How a recording stands: events so far, of which `dropped` are lost and `waiting` are not in
-    a segment yet; bytes of all segments; rings that are written."""
+    a segment yet; bytes of all segments; rings that are sealed, and those of a flight recorder."""
 
     events: int
     dropped: int
     waiting: int
     bytes: int
     writers: int
+    passed: int = 0
     asked: int = 0
     matched: int = 0
     resumed: int = 0
@@ -78,7 +79,7 @@ class Sealing:
         seen, ratio = sealer.seen, sealer.ratio
         return Status(
             seen.emitted, seen.dropped, sealer.waiting, sealer.bytes, sealer.writers,
-            ratio.asked, ratio.matched, ratio.resumed, sealer.trouble,
+            sealer.passed, ratio.asked, ratio.matched, ratio.resumed, sealer.trouble,
         )  # fmt: skip
 
     def run(

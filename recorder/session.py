@@ -24,6 +24,9 @@ A hook set does just this, once, in each process::
 
     follow(start, stop)
 
+In a flight recorder (`recording.rolling`) the beginning is overwritten: at each step tell the
+`state` of the next few blocks too, so that the middle can be read.
+
 Values are plain `int`, `str`, `bool`, `float`, `None`, lists, tuples and dictionaries of those; a
 NumPy integer, say, must be made an `int` first. `start` is called again after a `stop`, with
 another recording. What `start` or `stop` raise is said on stderr and ends there. A forked child
@@ -42,7 +45,7 @@ from contextlib import suppress
 from time import sleep
 from typing import Any
 
-from hkvtool.model.recording import COMPLETE, SWITCH
+from hkvtool.model.recording import COMPLETE, INCOMPLETE, SWITCH
 from hkvtool.recorder.control import Control
 from hkvtool.recorder.guarded import guarding, only_guarding
 from hkvtool.recorder.outcome import Off
@@ -128,6 +131,10 @@ class Session:
         """Stop while the recording's folder says `off`; the hooks are taken out meanwhile."""
         recording = self.recording
         if recording is None:
+            return
+        if not os.path.exists(os.path.join(recording.folder, INCOMPLETE)):
+            # Whoever began it has ended it.
+            self.end(complete=False)
             return
         off = os.path.exists(os.path.join(recording.folder, SWITCH))
         if off == recording.paused:

@@ -100,19 +100,24 @@ def command(
     tell_begin(folder, bounds)
     status = StatusLine()
     began = monotonic()
+    made: list[int] = []
+
+    def finish(ended: Ended) -> None:
+        status.end()
+        folder.end(complete=not ended.died)
+        _tell_end(ended, monotonic() - began)
+        made.append(ending(folder.path, output, force=force))
+
     try:
         with status.shown():
-            ended = launch(
+            code = launch(
                 program, folder, bounds=bounds, duration=lasts, told=status.tell,
-                asked=lambda: _snapshot(folder.path),
+                asked=lambda: _snapshot(folder.path), ended=finish,
             )  # fmt: skip
     except HkvError:
         folder.discard()
         raise
-    folder.end()
-    _tell_end(ended, monotonic() - began)
-    code = ending(folder.path, output, force=force)
-    return ended.code or code
+    return code or max(made, default=0)
 
 
 def _snapshot(folder: str) -> None:

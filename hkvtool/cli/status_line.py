@@ -56,8 +56,13 @@ class StatusLine:
         try:
             yield self
         finally:
-            if self._rows:
-                self._write(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[K\x1b8")
+            self.end()
+
+    def end(self) -> None:
+        """Give the last row of the screen back."""
+        if self._rows:
+            self._write(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[K\x1b8")
+            self._rows = 0
 
     def _show(self, text: str) -> None:
         if not self._terminal:
@@ -77,6 +82,9 @@ class StatusLine:
 
 def line(status: Status, rate: float, seconds: float) -> str:
     """One status in one line."""
+    if status.passed and not status.events:
+        rings = f"{status.passed} rings" if status.passed > 1 else "1 ring"
+        return f"flight recorder: {rings}, the latest is kept"
     parts = [f"recording: {status.events:,} events, {rate:,.0f}/s"]
     if status.dropped:
         parts.append(f"{status.dropped:,} dropped")

@@ -51,7 +51,7 @@ class Sealed:
 @dataclass(frozen=True)
 class Segment:
     """One segment; its row groups are in the order of `rings`. `deleted`: only the declarations in
-    it were kept, under the file's new name."""
+    it were kept, under the file's new name; "" where there were none."""
 
     file: str
     number: int

@@ -24,6 +24,9 @@ from hkvtool.model.ring_reader import RingCount, RingReader, held_bytes, opened
 
 INCOMPLETE, COMPLETE = "incomplete", "complete"
 RING_SUFFIX = ".ring"
+BEGUN = "~"
+"""Behind the name of a ring that has no header yet."""
+
 SETTINGS = "settings.json"
 RINGS_LINK = "rings"
 """A link to where the rings are, if that is not the recording's own folder."""
@@ -225,7 +228,7 @@ class Part:
         for path, sealed, group in self.segments:
             own = RingCount(sealed.stored, sealed.dropped, sealed.vanished, sealed.torn)
             try:
-                for kind, _, ts, payload in rows_of(path, sealed, group):
+                for kind, _, ts, payload in rows_of(path, sealed, group) if sealed.rows else ():
                     yield ts, sealed.flags, opened(kind, payload, own)
             except OSError as e:
                 count.unreadable[os.path.basename(path)] = e.strerror or str(e)
@@ -352,7 +355,7 @@ def remove_recording(folder: str | os.PathLike[str]) -> None:
                     os.unlink(os.path.join(place, name))
             os.rmdir(place)
     for name in os.listdir(folder):
-        if name.endswith((RING_SUFFIX, SEGMENT_SUFFIX)) or name in _OURS:
+        if name.endswith((RING_SUFFIX, RING_SUFFIX + BEGUN, SEGMENT_SUFFIX)) or name in _OURS:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, name))
     with suppress(OSError):

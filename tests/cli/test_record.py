@@ -148,11 +148,15 @@ def test_what_cannot_be_recorded_is_refused_before_anything_starts(
 def test_duration_ends_the_recording_and_not_the_program(
     process: Any, hkvtool: Any, tmp_path: Path
 ) -> None:
-    args = ("-o", "t.duckdb", "--duration", "1", "--", *engine(4000, 0, 0.001))
+    args = ("-o", "t.duckdb", "--duration", "1", "--", *engine(10**6, 0, 0.001))
     running = begun(process, *args)
-    assert running.communicate(timeout=120) and running.returncode == 0
+    until((tmp_path / "t.duckdb").exists)
+    assert running.poll() is None, "the trace is there, and the program goes on"
+    running.send_signal(signal.SIGTERM)
+    assert running.communicate(timeout=120) and running.returncode == 143
     found = facts(hkvtool, tmp_path / "t.duckdb")
-    assert 5 < found["kinds"]["alloc"] < 4000 and found["kinds"]["evidence"] == 1
+    assert 5 < found["kinds"]["alloc"] < 10**6 and found["kinds"]["evidence"] == 1
+    assert [f.name for f in tmp_path.iterdir()] == ["t.duckdb"]
 
 
 def test_launcher_that_is_killed_leaves_the_recording_to_its_sealer(
@@ -165,6 +169,29 @@ def test_launcher_that_is_killed_leaves_the_recording_to_its_sealer(
     until(lambda: list(folder.glob("*.parquet")) and not list(folder.glob("*.ring")))
     assert hkvtool("ingest", str(folder)).code == 0
     assert facts(hkvtool, tmp_path / "t.duckdb")["kinds"]["alloc"] == 1000
+
+
+def test_program_that_is_killed_is_said(process: Any, hkvtool: Any, tmp_path: Path) -> None:
+    code = ENGINE.replace(
+        "if n == 5:",
+        "if n == 50:\n            import os; os.kill(os.getpid(), 9)\n        if n == 5:",
+    )
+    running = process("record", "-o", "t.hkv", "--", sys.executable, "-c", code, "100", "0", "0")
+    assert running.communicate(timeout=120) and running.returncode == 137
+    outcome = hkvtool("ingest", str(tmp_path / "t.hkv"))
+    assert outcome.code == 0 and "died while it recorded" in outcome.err
+    assert facts(hkvtool, tmp_path / "t.duckdb")["kinds"]["alloc"] == 51
+
+
+def test_making_the_trace_can_be_interrupted(process: Any, hkvtool: Any, tmp_path: Path) -> None:
+    running = process("record", "-o", "t.duckdb", "--", *engine(40_000))
+    folder = tmp_path / "t.hkv"
+    until((folder / "complete").exists)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 130 and b"interrupted" in err
+    assert [f.name for f in tmp_path.iterdir()] == ["t.hkv"], "and it can be made later"
+    assert facts(hkvtool, folder)["kinds"]["alloc"] == 40_000
 
 
 def test_snapshots_of_a_flight_recorder(process: Any, hkvtool: Any, tmp_path: Path) -> None:
@@ -265,7 +292,8 @@ def test_amounts() -> None:
 def test_status_line_says_what_matters() -> None:
     plain = line(Status(1200, 0, 5, 2048, 2), 300, 10)
     assert plain == "recording: 1,200 events, 300/s, 2.0 KiB"
-    full = line(Status(1200, 3, 5, 1 << 20, 2, 1000, 780, 390, "disk full"), 300, 864)
+    assert line(Status(0, 0, 0, 0, 0, 4), 0, 10) == "flight recorder: 4 rings, the latest is kept"
+    full = line(Status(1200, 3, 5, 1 << 20, 2, 0, 1000, 780, 390, "disk full"), 300, 864)
     assert full == (
         "recording: 1,200 events, 300/s, 3 dropped, 1.0 MiB, 100.0 MiB/day, "
         "matched 78 %, resumed 39 %, disk full"
