@@ -90,5 +90,6 @@ def _tensors(config: Any, part: Part) -> list[Any]:
     return [
         tensor
         for tensor in getattr(config, "kv_cache_tensors", None) or ()
-        if hasattr(tensor, "block_stride") and not mine.isdisjoint(tensor.layers)
+        # Before 0.28 a tensor names who shares it, not where each layer lies.
+        if hasattr(tensor, "layers") and not mine.isdisjoint(tensor.layers)
     ]

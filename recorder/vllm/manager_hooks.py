@@ -65,6 +65,9 @@ def _found(
     paired = len(result) == 2 and isinstance(result[1], int)
     found = result[0] if paired else result
     for number, blocks in zip(numbers, found, strict=False):
+        if number not in state.units:
+            # A connector looks into a pool of its own, which no manager has declared.
+            continue
         length = result[1] if paired else len(blocks) * state.units[number]
         ids = [b.block_id for b in blocks if not b.is_null]
         lookup.found(state.group(number), length, ids)

@@ -61,7 +61,7 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
                  "group": state.group(manager.kv_cache_group_id)}
             )  # fmt: skip
 
-    def worker_transferred(self, output: Any, step: Any) -> None:
+    def transferred(self, output: Any) -> None:
         """What has come in is told before the engine hears of it."""
         for req in sorted(output.finished_recving or ()):
             for handle in self.loading.pop(req, ()):

@@ -39,8 +39,6 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-from .worker import Worker
-
 MODEL = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
     "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -99,13 +97,12 @@ class Plan:
 
 
 class Engine:
-    """The scheduler of a release, a worker that does as it is told, and the steps between."""
+    """The scheduler of a release, and the steps that a worker would do for it."""
 
     def __init__(self, plan: Plan, sink: Sink, folder: Path) -> None:
         self.plan = plan
         self.sink = sink
         self.scheduler = _scheduler(plan, folder)
-        self.worker = Worker(self.scheduler, sink)
         self.connector = getattr(self.scheduler, "connector", None)
         self.flight: deque[tuple[Any, Any]] = deque()
 
@@ -130,10 +127,9 @@ class Engine:
         self.scheduler.finish_requests([name], RequestStatus.FINISHED_ABORTED)
 
     def plan_step(self) -> Any:
-        """One step is planned and handed to the worker."""
+        """One step is planned; what its worker writes and reads follows from what it is told."""
         step = self.scheduler.schedule()
         tokens = [self._sampled(name) for name in step.num_scheduled_tokens]
-        self.worker.run(step)
         self.flight.append((step, tokens))
         return step
 
@@ -149,7 +145,9 @@ class Engine:
                 KVConnectorOutput, finished_sending=set(sent) or None,
                 finished_recving=set(received) or None, kv_connector_worker_meta=worker_meta,
             )  # fmt: skip
-            self.worker.transferred(transfers, step)
+            told = getattr(self.connector, "transferred", None)
+            if told is not None:
+                told(transfers)
         out = _call(
             ModelRunnerOutput, req_ids=names, req_id_to_index={n: i for i, n in enumerate(names)},
             sampled_token_ids=tokens, logprobs=None, prompt_logprobs_dict={}, pooler_output=None,

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ def record(thread: str, out: Path) -> None:
     from .engine import Engine
 
     story: Any = importlib.import_module(f"{__package__}.vllm_{thread}")
-    events: list[dict[str, Any]] = []
-    hooks = attach(lambda event: events.append(dict(event)))
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            story.drive(Engine(story.plan(), lambda e: events.append(dict(e)), Path(folder)))
-    finally:
-        hooks.remove()
-        out.write_text("".join(json.dumps(e, separators=(",", ":")) + "\n" for e in events))
+    with out.open("w") as file, tempfile.TemporaryDirectory() as folder:
+
+        def sink(event: Mapping[str, Any]) -> None:
+            # Line by line: some of these bugs end in an engine that hangs.
+            file.write(json.dumps(event, separators=(",", ":")) + "\n")
+            file.flush()
+
+        hooks = attach(sink)
+        try:
+            story.drive(Engine(story.plan(), sink, Path(folder)))
+        finally:
+            hooks.remove()
     if hooks.failed:
         raise SystemExit(f"hooks failed: {hooks.failed}")
 

@@ -23,7 +23,7 @@ def plan() -> Plan:
     groups = [full(4 * UNIT), sliding(UNIT, 2 * UNIT)]
     page = groups[0].kv_cache_spec.page_size_bytes + groups[1].kv_cache_spec.page_size_bytes
     return Plan(
-        groups, blocks=9, block=UNIT, budget=64, connector="SimpleCPUOffloadConnector",
+        groups, blocks=12, block=UNIT, budget=64, connector="SimpleCPUOffloadConnector",
         connector_config={"cpu_bytes_to_use": CPU_BLOCKS * page},
     )  # fmt: skip
 
@@ -32,7 +32,9 @@ def drive(engine: Engine) -> None:
     engine.request("long", [i % 200 + 3 for i in range(20)], output=230)
     engine.request("other", [i % 50 + 3 for i in range(20)], output=2)
     copying: list[int] = []
-    while engine.scheduler.has_unfinished_requests():
+    for _ in range(300):
+        if not engine.scheduler.has_unfinished_requests():
+            break
         step = engine.plan_step()
         # Copies are slow: what was begun is done once the host pool has been full for a while.
         late = len(copying) > 3 and engine.scheduler.requests["long"].num_computed_tokens % 160 == 0
