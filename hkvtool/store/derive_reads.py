@@ -38,7 +38,6 @@ class _Group:
     window: int = 0
     chunked: bool = False
     ratio: int = 1
-    overlap: int = 0
     states: str = ""
 
 
@@ -124,7 +123,7 @@ class Reads:
             _Group(
                 event["group"], str(event.get("pool")), str(event.get("form")), unit,
                 event.get("window") or 0, event.get("window_kind") == "chunked",
-                event.get("ratio") or 1, event.get("overlap") or 0, str(event.get("states", "")),
+                event.get("ratio") or 1, str(event.get("states", "")),
             )
         )  # fmt: skip
 
@@ -239,16 +238,14 @@ def _tokens(group: _Group, blocks: list[int], start: int, end: int) -> tuple[Dat
     """What attention writes and reads."""
     unit = group.unit
     low, high = start, end
-    if group.ratio > 1 and group.form != "tail":
+    if group.ratio > 1:
         low, high = start // group.ratio * group.ratio, end // group.ratio * group.ratio
     write: Data = {}
     written = blocks[low // unit : -(-high // unit)]
     if high > low and written:
         write = {"blocks": written, "tokens": [low, high]}
     first = 0
-    if group.form == "tail":
-        first = max(0, start - start % group.ratio - group.overlap)
-    elif group.chunked:
+    if group.chunked:
         first = start - start % group.window
     elif group.window:
         first = max(0, start - group.window + 1)

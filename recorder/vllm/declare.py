@@ -22,13 +22,12 @@ def declare(hooks: Hooks, manager: Any) -> None:
     hooks.begin(engine_name())
     config = manager.kv_cache_config
     worker = hooks.worker_config(config)
+    layers: dict[str, dict[str, Any]] = {}
     first = hooks.next_tables(len(config.kv_cache_groups))
     for one in manager.coordinator.single_type_managers:
-        number = one.kv_cache_group_id
         state = _pool_of(hooks, one.block_pool)
         state.first_table = first
-        group = (worker or config).kv_cache_groups[number]
-        _declare_group(hooks, state, number, one, group, worker or config)
+        _declare_group(hooks, state, one, worker or config, layers)
 
 
 def _pool_of(hooks: Hooks, pool: Any) -> PoolState:
@@ -47,35 +46,47 @@ def _pool_of(hooks: Hooks, pool: Any) -> PoolState:
 
 
 def _declare_group(
-    hooks: Hooks, state: PoolState, number: int, manager: Any, group: Any, config: Any
+    hooks: Hooks, state: PoolState, manager: Any, config: Any, layers: dict[str, dict[str, Any]]
 ) -> None:
-    found = specs.parts(group)
-    _, _, stem = specs.kind(found[0].spec)
+    number = manager.kv_cache_group_id
+    found = specs.parts(config.kv_cache_groups[number])
+    stem = specs.role(found[0]) or specs.kind(found[0].spec)[2]
     table = f"{stem}{number}" if state.name == "gpu" else f"{stem}{number}@{state.name}"
     state.groups[number] = table
     state.units[number] = manager.block_size
-    cached = bool(manager.enable_caching)
+    kernel = hooks.kernel_blocks
+    size = kernel[number] if kernel and number < len(kernel) else None
     for i, part in enumerate(found):
-        keys = specs.keys(part.spec, part.layers)
+        keys = specs.keys(part)
         keys["block_tokens"] = manager.block_size
         event: dict[str, Any] = {"ev": "group", "group": table, "pool": state.name, **keys}
         event["table_index"] = state.first_table + number
         if len(found) > 1:
             event["table"] = table
             if i:
-                event["group"] = f"{table}.{specs.role(part.spec) or 'part'}{i}"
-                event["serves"] = table
-        if not cached:
+                event["group"] = f"{table}.{specs.role(part) or 'part'}{i}"
+        if not manager.enable_caching:
             event["participates"] = False
-        kernel = hooks.kernel_blocks
-        size = kernel[number] if kernel and number < len(kernel) else None
         event["layout"] = layout(config, part, size)
+        _serving(layers, part, event)
+        layers.update((layer, event) for layer in part.layers)
         hooks.tell.event(event)
         if i == 0:
             if event["form"] in ("swa", "tail"):
                 state.sliding.add(number)
             if event.get("participates", True):
                 state.reusable.add(number)
+
+
+def _serving(layers: dict[str, dict[str, Any]], part: specs.Part, event: dict[str, Any]) -> None:
+    """Say which group a tail or an indexer belongs to, if that has been declared."""
+    owner = next((layers[name] for name in specs.served(part) if name in layers), None)
+    if owner is None:
+        return
+    event["serves"] = owner["group"]
+    if event["form"] == "tail":
+        # What is kept beyond the open unit.
+        event["overlap"] = max(0, event["window"] - owner.get("ratio", 1))
 
 
 def declare_bare_pool(hooks: Hooks, pool: Any) -> PoolState:

@@ -23,6 +23,10 @@ _ELSEWHERE = frozenset({"CrossAttentionSpec", "EncoderOnlyAttentionSpec", "Circu
 """Groups that a resume does not need: nothing of them is ever found by hash."""
 
 
+_INDEXER, _STATE = ".indexer.k_cache", ".compressor.state_cache"
+"""How layers are named that hold an indexer's rows, and a compressor's open unit."""
+
+
 class Part(NamedTuple):
     """The layers of one cache group that hold one kind of content."""
 
@@ -49,15 +53,32 @@ def parts(group: Any) -> list[Part]:
                 break
         else:
             found.append(Part(mine, [layer]))
-    found.sort(key=lambda part: role(part.spec) != "")
+    found.sort(key=lambda part: role(part) == "indexer")
     return found
 
 
-def role(spec: Any) -> str:
-    """`indexer` for the rows that route sparse attention, else nothing."""
-    value = getattr(spec, "cache_role", None)
-    name = str(getattr(value, "name", value) or "").lower()
-    return "indexer" if name == "indexer" else ""
+def role(part: Part) -> str:
+    """`indexer` for rows that route sparse attention, `tail` for what a compressor keeps of the
+    unit it has open; else nothing. A spec does not always say so, but the layers' names do."""
+    value = getattr(part.spec, "cache_role", None)
+    if str(getattr(value, "name", value) or "").lower() == "indexer":
+        return "indexer"
+    if all(layer.endswith(_INDEXER) for layer in part.layers):
+        return "indexer"
+    if all(layer.endswith(_STATE) for layer in part.layers):
+        return "tail"
+    return ""
+
+
+def served(part: Part) -> tuple[str, ...]:
+    """Names that the layer may have whose content this part belongs to, likeliest first."""
+    layer = part.layers[0]
+    if role(part) == "indexer":
+        return (layer.removesuffix(_INDEXER),)
+    if role(part) == "tail":
+        owner = layer.removesuffix(_STATE)
+        return (owner, f"{owner}.k_cache")
+    return ()
 
 
 def kind(spec: Any) -> tuple[str, str, str]:
@@ -69,20 +90,22 @@ def kind(spec: Any) -> tuple[str, str, str]:
     return "", "compressed", "group"
 
 
-def keys(spec: Any, layers: list[str]) -> dict[str, Any]:
-    """Keys of the `group` event that follow from the spec alone."""
+def keys(part: Part) -> dict[str, Any]:
+    """Keys of the `group` event that follow from the part alone."""
+    spec = part.spec
     name, form, _ = kind(spec)
-    out: dict[str, Any] = {"form": form, "block_tokens": int(spec.block_size), "layers": layers}
-    if role(spec) == "indexer":
-        out["form"] = form = "indexer"
+    form = role(part) or form
+    out: dict[str, Any] = {
+        "form": form, "block_tokens": int(spec.block_size), "layers": part.layers,
+    }  # fmt: skip
     ratio = getattr(spec, "tokens_per_state", 1)
     if isinstance(ratio, (int, Fraction)) and ratio > 1 and form != "recurrent":
         out["ratio"] = int(ratio)
-    if form == "swa":
+    if form in ("swa", "tail"):
         chunk = getattr(spec, "attention_chunk_size", None)
         if name == "ChunkedLocalAttentionSpec" and chunk:
             out["window"], out["window_kind"] = int(chunk), "chunked"
-        else:
+        elif hasattr(spec, "sliding_window"):
             out["window"], out["window_kind"] = int(spec.sliding_window), "sliding"
         if getattr(spec, "bounded_replay", False):
             out["replayed"] = True
