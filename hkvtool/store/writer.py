@@ -157,10 +157,10 @@ class TraceWriter:
             self._con.unregister("incoming")
 
     def _close(self) -> None:
-        import duckdb
-
         con, self._con = self._con, None
         if con is not None:
+            import duckdb
+
             # What was not committed goes away with the file; so does the error of closing it.
             with suppress(duckdb.Error):
                 con.close()
