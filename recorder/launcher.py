@@ -113,13 +113,14 @@ def launch(
     everything is sealed: at the end of the program, or after `duration` seconds, when the program
     goes on without being recorded. Raises HkvError where it cannot be started.
     """
-    sealer: SealerProcess | None = SealerProcess(folder.path, bounds, folder.descriptors)
+    first = SealerProcess(folder.path, bounds, folder.descriptors)
+    sealer: SealerProcess | None = first
     signals = _Signals()
     with signals.caught():
         try:
             program = subprocess.Popen(command, env={**os.environ, RECORD: folder.path})
         except OSError as e:
-            sealer.end()
+            first.end()
             raise HkvError(
                 f"cannot start {command[0]}: {e.strerror or e}",
                 hint="after `--` comes the program, as you would start it without hkvtool",
