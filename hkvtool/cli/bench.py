@@ -205,3 +205,44 @@ def _first(runs: list[int | None], cap: int) -> str:
     middle = median([run if run is not None else cap + 1 for run in runs])
     text = f"{middle:.0f}" if middle <= cap else f"> {cap:,}"
     return text if len(hits) == len(runs) else f"{text} ({len(hits)} of {len(runs)})"
+
+
+@command.command("tui")
+def tui(
+    events: Annotated[
+        int, typer.Option("--events", min=1_000, max=100_000_000, help="Length of the trace.")
+    ] = 1_000_000,
+    blocks: Annotated[
+        int, typer.Option("--blocks", min=1_000, max=1 << 24, help="Blocks of its pool.")
+    ] = 1 << 20,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="FILE", help="Keep the trace there, or use it again."),
+    ] = None,
+    format: _FORMAT = Format.TABLE,
+) -> None:
+    """Look around in a synthetic trace without a terminal: paint, step, seek, zoom.
+
+    Each is timed until the screen has settled; milliseconds of CPU time count every thread.
+    """
+    from hkvtool.bench.tui import tui_costs
+
+    with progress("writing the trace", events) as told:
+        found = tui_costs(events, blocks, keep, told)
+    if format is Format.JSON:
+        print_json(found.facts())
+        return
+    print_table(
+        ["", "CPU ms, median", "at most", "wall ms, median", "times"],
+        [
+            [c.what, f"{median(c.cpu):.1f}", f"{max(c.cpu):.1f}", f"{median(c.wall):.1f}",
+             len(c.cpu)]
+            for c in found.costs
+        ],
+    )  # fmt: skip
+    print_line()
+    rows: list[tuple[str, str]] = [
+        ("trace", f"{found.events:,} events, {found.blocks:,} blocks"),
+        ("peak memory", f"{found.peak_mib:,} MiB"),
+    ]
+    print_table(("", ""), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -59,11 +60,12 @@ def command(
         )
     columns, lines = _size(size)
     from hkvtool.tui.opening import opened
+    from hkvtool.tui.running import picture, run
 
-    with progress(f"reading {trace}", None), opened(trace) as session:
-        pass_on = {"name": Path(trace).name or trace, "start": at, "view": view, "check": check}
-        from hkvtool.tui.running import picture, run
-
+    pass_on = {"name": Path(trace).name or trace, "start": at, "view": view, "check": check}
+    with ExitStack() as stack:
+        with progress(f"reading {trace}", None):
+            session = stack.enter_context(opened(trace))
         if screenshot is not None:
             picture(session, screenshot, (columns, lines), **pass_on)
         else:

@@ -28,6 +28,12 @@ def copied(fold: Fold) -> Fold:
     other._beyond = [dict(slots) for slots in fold._beyond]
     other._arena_kept = fold._arena_kept
     other.st = a.Arrays(*(list(column) for column in fold.st))
+    # Names may have come to be since, in the fold that goes on.
+    requests = fold.names.count("req")
+    other.make_room("req", requests)
+    other.make_room("req_table", requests * max(1, other.st.h[a.TABLES]))
+    other.make_room("hash", fold.names.count("hash"))
+    other.make_room("handle", fold.names.count("handle"))
     return other
 
 

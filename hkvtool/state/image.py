@@ -77,7 +77,7 @@ class Image:
         self.close()
 
     def _write(self, column: Any, start: int) -> None:
-        data = memoryview(np.ascontiguousarray(column)).cast("B")
+        data = memoryview(np.ascontiguousarray(column).data).cast("B")
         for at in range(0, len(data), _PAGE):
             part = data[at : at + _PAGE]
             if np.frombuffer(part, np.uint8).any():

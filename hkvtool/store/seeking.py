@@ -100,7 +100,9 @@ class Moments:
         if not self._plain:
             return self.trace.events(since, until)
         there = self._kept()
-        return iter(there[bisect_right(self._places, since - 1) : bisect_right(self._places, until)])
+        return iter(
+            there[bisect_right(self._places, since - 1) : bisect_right(self._places, until)]
+        )
 
     def named(self, req: str | None = None, block: tuple[str, int] | None = None) -> list[Event]:
         """The events that name a request or a block."""

@@ -55,13 +55,13 @@ ACTIONS = (
            ("map",)),
     Action("find", "slash", "find a block (gpu:13), request, finding or hash", "Look", "find"),
     Action("open", "enter", "open what the cursor is on", "Look"),
-    Action("back", "escape", "back; clear the filter", "Look"),
+    Action("let_go", "escape", "let go of the filter, then of the finding", "Look"),
     Action("check", "r", "run every rule over the trace, or cancel it", "Look"),
     Action("confirm", "x", "confirm, minimize or export the finding", "Look", "do", ("findings",)),
     Action("copy_command", "y", "copy the command line that shows this", "Look"),
     Action("screenshot", "s", "save the screen as an SVG picture", "Look"),
     Action("theme", "t", "dark, light", "Look"),
-    Action("quit", "q", "leave", "Look", "quit"),
+    Action("quit", "q,ctrl+q,ctrl+c", "leave", "Look", "quit"),
 )  # fmt: skip
 
 KEY_NAMES = {
@@ -69,7 +69,7 @@ KEY_NAMES = {
     "full_stop": ".", "less_than_sign": "<", "comma": ",", "right_curly_bracket": "}",
     "left_curly_bracket": "{", "question_mark": "?", "slash": "/", "colon": ":", "plus": "+",
     "equals_sign": "=", "minus": "-", "right_parenthesis": ")", "left_parenthesis": "(",
-    "escape": "esc",
+    "escape": "esc", "ctrl+q": "^q", "ctrl+c": "^c",
 }  # fmt: skip
 """What the keys with longer names are labelled."""
 

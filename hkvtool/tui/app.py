@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
-from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding
+from textual.app import ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 from textual.screen import Screen
 from textual.theme import Theme
@@ -17,15 +17,15 @@ from hkvtool.model.findings import Finding
 from hkvtool.model.text import shown
 from hkvtool.tui import words
 from hkvtool.tui.actions import ACTIONS, VIEWS
+from hkvtool.tui.asking import Asking
 from hkvtool.tui.axis_lines import Axis
 from hkvtool.tui.axis_view import AxisView
 from hkvtool.tui.block_lines import block_lines
 from hkvtool.tui.finding_lines import finding_lines, headline, ids, list_lines, summary_lines
-from hkvtool.tui.following import Following
 from hkvtool.tui.hit_lines import hit_lines
 from hkvtool.tui.lines import Line, line
 from hkvtool.tui.map_view import MapView
-from hkvtool.tui.mosaic import MOST_ZOOM, Mosaic, View, fitting_zoom
+from hkvtool.tui.mosaic import MOST_ZOOM, Mosaic, View, fitting_zoom, layout
 from hkvtool.tui.palette import DARK, LIGHT, Palette
 from hkvtool.tui.prompt import Page
 from hkvtool.tui.session import Session
@@ -45,19 +45,19 @@ WIDE, TALL = 112, 30
 
 def _theme(palette: Palette, name: str) -> Theme:
     return Theme(
-        name, primary=palette.role("info").color.name, foreground=palette.foreground,
+        name, primary=palette.accent, foreground=palette.foreground,
         background=palette.background, surface=palette.raised, panel=palette.edge,
-        accent=palette.role("info").color.name, dark=palette.dark,
+        accent=palette.accent, dark=palette.dark,
     )  # fmt: skip
 
 
-class Tui(Following, App[None]):
+class Tui(Asking):
     """Looks at one trace."""
 
     CSS_PATH = "app.tcss"
     TITLE = "hkvtool"
     ENABLE_COMMAND_PALETTE = True
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding(action.keys, action.name, action.text, show=False) for action in ACTIONS
         if action.name not in ("open",)
     ]  # fmt: skip
@@ -68,8 +68,9 @@ class Tui(Following, App[None]):
         self.follow(session, name, start, check)
         self.palette = DARK
         self.current = view or "map"
-        self._view_asked = view is not None
+        self.view_asked = view is not None
         self.zoom: int | None = None
+        self._fitting: tuple[int, int, int] | None = None
         self.colouring = "form"
 
     # --- screen ----------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class Tui(Following, App[None]):
         self.register_theme(_theme(LIGHT, "hkv-light"))
         self.theme = "hkv-dark"
         self._fit()
-        self._turn(self.current)
+        self.turn(self.current)
         self.begin()
 
     def on_resize(self) -> None:
@@ -118,15 +119,13 @@ class Tui(Following, App[None]):
         self.screen.set_class(self.size.width >= WIDE, "wide")
         self.screen.set_class(self.size.height < TALL, "short")
 
-    def _turn(self, view: str) -> None:
+    def turn(self, view: str) -> None:
         """Show one of the views."""
         self.current = view
         for name in VIEWS:
             self.query_one(f"#{name}").set_class(name == view, "-shown")
         side = self.query_one("#side")
-        side.styles.display = (
-            "block" if self.size.width >= WIDE and view == "map" else "none"
-        )
+        side.styles.display = "block" if self.size.width >= WIDE and view == "map" else "none"
         self.focus_of(view).focus()
 
     def focus_of(self, view: str) -> Any:
@@ -137,7 +136,7 @@ class Tui(Following, App[None]):
 
     def show_all(self) -> None:
         """Draw everything anew from what is known."""
-        if not self.is_mounted or not self.query("#axis"):
+        if not self.is_running or not self.query("#axis"):
             return
         self.show_bars()
         self.show_view()
@@ -199,9 +198,15 @@ class Tui(Following, App[None]):
         """How the map is looked at; the closest that shows everything, until one chooses."""
         assert self.look is not None
         width = max(20, widget.size.width - 1)
-        zoom = self.zoom
+        zoom, height = self.zoom, max(4, widget.size.height)
         if zoom is None:
-            zoom = fitting_zoom(self.look.pools, width, max(4, widget.size.height))
+            fits = self._fitting is not None and self._fitting[:2] == (width, height)
+            if fits and self._fitting is not None:
+                zoom = self._fitting[2]
+                fits = len(layout(self.look.pools, View(width, zoom))) <= height
+            if not fits or zoom is None:
+                zoom = fitting_zoom(self.look.pools, width, height)
+                self._fitting = width, height, zoom
         return View(width, zoom, self.colouring)
 
     def marked(self) -> list[Finding]:
@@ -232,8 +237,9 @@ class Tui(Following, App[None]):
         widget.put(list(hit_lines(look.hit, widget.width, findings=findings, now=look.pos)))
 
     def _show_findings(self) -> None:
-        listed, detail = self.query_one("#findings-list", LineList), self.query_one(
-            "#finding-list", LineList
+        listed, detail = (
+            self.query_one("#findings-list", LineList),
+            self.query_one("#finding-list", LineList),
         )
         report, look = self.session.report, self.look
         assert look is not None
@@ -363,7 +369,7 @@ class Tui(Following, App[None]):
 
     def action_view(self, view: str) -> None:
         """Go to a view."""
-        self._turn(view)
+        self.turn(view)
         self.call_after_refresh(self.show_all)
         self.ask()
 
@@ -383,7 +389,7 @@ class Tui(Following, App[None]):
 
     def action_zoom_fit(self) -> None:
         """Zoom so that everything is seen."""
-        self.zoom = None
+        self.zoom = self._fitting = None
         self.show_view()
 
     def action_colouring(self) -> None:
@@ -436,5 +442,3 @@ class Tui(Following, App[None]):
 
     async def _run_named(self, name: str) -> None:
         await self.run_action(name)
-
-

@@ -44,7 +44,7 @@ class Axis:
 def axis_lines(axis: Axis, pos: int, width: int, height: int, wanted: int) -> Iterator[Line]:
     """The axis in `height` lines; `wanted` is where the cursor is on its way to."""
     room = max(8, width - LABEL)
-    rows = [_ruler(axis, pos, wanted, room), _marks(axis, pos, room)]
+    rows: list[Line | None] = [_ruler(axis, pos, wanted, room), _marks(axis, room)]
     if axis.timeline is not None:
         rows += [
             _spark("steps", axis, axis.timeline.of("dispatch"), room, pos, "hue:0"),
@@ -52,12 +52,8 @@ def axis_lines(axis: Axis, pos: int, width: int, height: int, wanted: int) -> It
             _ratio("resumable", axis, 3, room, pos, "good"),
             _spark("transfers", axis, axis.timeline.in_flight(), room, pos, "hue:5", most=True),
         ]
-        rows = [row for row in rows if row is not None]
-    order = [0, 1, *range(2, len(rows))]
-    for place in order[: max(1, height)]:
-        found = rows[place]
-        assert found is not None
-        yield found
+    there = [row for row in rows if row is not None]
+    yield from there[: max(1, height)]
 
 
 def _ruler(axis: Axis, pos: int, wanted: int, room: int) -> Line:
@@ -76,7 +72,7 @@ def _ruler(axis: Axis, pos: int, wanted: int, room: int) -> Line:
     return line(*_joined(spans))
 
 
-def _marks(axis: Axis, pos: int, room: int) -> Line:
+def _marks(axis: Axis, room: int) -> Line:
     """Findings, and gaps where events were lost."""
     cells = [("·", "edge")] * room
     if axis.timeline is not None:
@@ -111,9 +107,9 @@ def _ratio(label: str, axis: Axis, field: int, room: int, pos: int, role: str) -
     column = np.clip((table[:, 0] - axis.first) * room // count, 0, room - 1)
     asked = np.bincount(column, table[:, 1], room)
     got = np.bincount(column, table[:, field], room)
-    level = np.where(
-        asked > 0, np.ceil(got * (len(BARS) - 1) / np.maximum(asked, 1)), 0
-    ).astype(int)
+    level = np.where(asked > 0, np.ceil(got * (len(BARS) - 1) / np.maximum(asked, 1)), 0).astype(
+        int
+    )
     level[(asked > 0) & (level == 0)] = 1
     return _bars(label, np.clip(level, 0, len(BARS) - 1), axis.column(pos, room), role)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual import events
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -18,7 +20,7 @@ class AxisView(Widget, can_focus=True):
 
     DEFAULT_CSS = "AxisView { height: 6; width: 1fr; }"
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "scrub(-1)", show=False),
         Binding("right", "scrub(1)", show=False),
         Binding("shift+left,pageup", "scrub(-10)", show=False),

@@ -88,16 +88,18 @@ def of_stretches(
     good = content & seen.recoverable()
     hue = hues(seen, colouring)
 
-    def per_cell(mask: Any) -> Any:
-        whole = np.zeros(cells * per, bool)
-        whole[:count] = mask
-        return np.count_nonzero(whole.reshape(cells, per), axis=1)
+    cell = np.arange(count) // per if per & (per - 1) else np.arange(count) >> per.bit_length() - 1
 
-    held, fine = per_cell(content), per_cell(good)
-    by_hue = np.stack([per_cell(content & (hue == h)) for h in range(_HUES)])
-    by_form = by_hue[: len(p.FORMS)] if colouring == "form" else np.stack(
-        [per_cell(content & (seen.form == f)) for f in range(len(p.FORMS))]
-    )  # fmt: skip
+    def per_cell(mask: Any) -> Any:
+        return np.bincount(cell[mask], minlength=cells)
+
+    def by(kind: Any) -> Any:
+        found = np.bincount((cell * _HUES + kind)[content], minlength=cells * _HUES)
+        return found.reshape(cells, _HUES).T
+
+    by_hue = by(hue)
+    by_form = by_hue if colouring == "form" else by(seen.form)
+    held, fine = by_hue.sum(axis=0), per_cell(good)
     loading = per_cell(content & (seen.flags & o.LOADING > 0))
     doubt = per_cell((seen.flags & o.NAMED > 0) & ~known)
     form = by_form.argmax(axis=0)
@@ -132,6 +134,6 @@ def hues(seen: o.Overview, colouring: str) -> Any:
 def shades(written: Any, now: int) -> Any:
     """0 for what was written just now, more for what was written longer ago, by powers."""
     age = np.maximum(0, now - written)
-    return np.clip(np.log2(age + 1) * p.SHADES / max(4.0, np.log2(now + 2)), 0, p.SHADES - 1).astype(
-        np.uint8
-    )
+    return np.clip(
+        np.log2(age + 1) * p.SHADES / max(4.0, np.log2(now + 2)), 0, p.SHADES - 1
+    ).astype(np.uint8)

@@ -58,7 +58,7 @@ def _listed(f: Finding, width: int, count: int, inner: bool = False) -> Line:
 def finding_lines(
     finding: Finding, by_id: Mapping[str, Finding], events: Sequence[Event], width: int, now: int
 ) -> Iterator[Line]:
-    """One finding in full. `events` are those of its stretch of the trace, as far as they matter."""
+    """One finding in full. `events` are those of its stretch of the trace."""
     rule = RULES[finding.code]
     role = ROLES[str(finding.severity)]
     yield line((f"{finding.id} {finding.code} {rule.name}", role), (f"  {rule.family}", "dim"))

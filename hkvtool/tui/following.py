@@ -7,41 +7,24 @@ wish is looked up. A wish that nobody waits for any more is never begun.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
+
+from textual.app import App
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
-from hkvtool.model.text import shown
 from hkvtool.store.history import Moment
 from hkvtool.store.timeline import Timeline
-from hkvtool.tui import words
 from hkvtool.tui.checking import AT_ONCE, BY_ITSELF, Checking
-from hkvtool.tui.filters import BlockFilter, parsed
+from hkvtool.tui.filters import BlockFilter
 from hkvtool.tui.finding_lines import ids, use_of
-from hkvtool.tui.prompt import Prompt
 from hkvtool.tui.session import Look, Session, roots_of
 from hkvtool.tui.tables import AROUND, REQUEST_KINDS, TRANSFER_KINDS, RequestRow
 
-if TYPE_CHECKING:
-    from textual.app import App
-
-    Base = App[None]
-else:
-    Base = object
-
-VERSION_KINDS = frozenset(
-    {"alloc", "write", "seal", "index", "zero", "copy", "load_begin", "load_end", "rollback", "free"}
-)
-"""Events that change what a block holds, or whose it is."""
-
 EVENTS_AROUND = 120
 """Events shown on each side of the cursor."""
-
-TICK = 0.125
-"""Seconds between two moves while it plays."""
 
 BEFORE, BEHIND = 60, 8
 """Events before and behind a finding's own that may have to do with it."""
@@ -50,7 +33,7 @@ MOST_STRETCH = 4000
 """Events of a finding's stretch that are read for its picture."""
 
 
-class Following(Base):
+class Following(App[None]):
     """What an application knows of its trace and the cursor in it."""
 
     def follow(self, session: Session, name: str, start: int | None, check: bool | None) -> None:
@@ -76,6 +59,35 @@ class Following(Base):
         self._life: dict[tuple[str, int], list[Moment] | None] = {}
         self._around: dict[str, tuple[int, list[Event]]] = {}
         self._stretches: dict[str, list[Event]] = {}
+
+    # --- what the application itself does --------------------------------------------------
+
+    current: str
+    view_asked: bool
+
+    def show_all(self) -> None:
+        """Draw everything anew."""
+        raise NotImplementedError
+
+    def show_view(self) -> None:
+        """Draw the open view."""
+        raise NotImplementedError
+
+    def show_bars(self) -> None:
+        """Draw the lines above and below."""
+        raise NotImplementedError
+
+    def show_axis(self) -> None:
+        """Draw the time axis."""
+        raise NotImplementedError
+
+    def turn(self, view: str) -> None:
+        """Show one of the views."""
+        raise NotImplementedError
+
+    def action_view(self, view: str) -> None:
+        """Go to a view."""
+        raise NotImplementedError
 
     # --- looking ---------------------------------------------------------------------------
 
@@ -232,8 +244,8 @@ class Following(Base):
         self.roots = roots_of(report)
         if self.roots and not self._start_given and not self._moved:
             self.choose_finding(self.roots[0].id, move=True)
-            if not self._view_asked:
-                self._turn("findings")
+            if not self.view_asked:
+                self.turn("findings")
 
     _moved = False
 
@@ -250,12 +262,31 @@ class Following(Base):
         """What goes on, for the title."""
         words_ = []
         if self._checking is not None:
-            words_.append(f"checking {100 * self._checking.done // max(1, self.session.trace.count)} %")
+            words_.append(
+                f"checking {100 * self._checking.done // max(1, self.session.trace.count)} %"
+            )
         if self._playing is not None:
             words_.append(f"▶ {self.speed}×")
         if not self.settled and self.look is not None and self.look.pos != self.wanted_pos:
             words_.append(f"→ {self.wanted_pos:,}")
         return " · ".join(words_) + ("  " if words_ else "")
+
+    def action_check(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
+            self._checking = None
+            self._poll.stop()
+            self.show_all()
+        elif self.session.trace.count <= AT_ONCE:
+            self._check_here()
+            self.ask()
+        else:
+            self.start_check()
+            self.show_bars()
+
+    def on_unmount(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
 
     # --- findings --------------------------------------------------------------------------
 
@@ -307,227 +338,3 @@ class Following(Base):
                     found.append(event)
             self._stretches[finding.id] = found
         return self._stretches[finding.id]
-
-    # --- moving ----------------------------------------------------------------------------
-
-    def go(self, pos: int | None) -> None:
-        """Put the cursor at a position."""
-        if pos is None:
-            self.bell()
-            return
-        self._moved = True
-        pos = max(self.session.first, min(self.session.last, pos))
-        if pos != self.wanted_pos:
-            self.wanted_pos = pos
-            self.ask()
-            self.show_axis()
-            self.show_bars()
-
-    def _step(self, forward: bool, kinds: frozenset[str] | None) -> None:
-        self.run_worker(self._stepped(forward, kinds), group="step", exclusive=True)
-
-    async def _stepped(self, forward: bool, kinds: frozenset[str] | None) -> None:
-        pos = self.wanted_pos
-        if kinds is None and not self.session.sparse:
-            self.go(pos + (1 if forward else -1))
-            return
-        self.go(await asyncio.to_thread(self.session.beside, pos, forward, kinds))
-
-    def action_next_event(self) -> None:
-        self._step(True, None)
-
-    def action_last_event(self) -> None:
-        self._step(False, None)
-
-    def action_next_step(self) -> None:
-        self._step(True, frozenset({"dispatch"}))
-
-    def action_last_step(self) -> None:
-        self._step(False, frozenset({"dispatch"}))
-
-    def action_next_hit(self) -> None:
-        self._step(True, frozenset({"lookup", "resume"}))
-
-    def action_last_hit(self) -> None:
-        self._step(False, frozenset({"lookup", "resume"}))
-
-    def action_next_version(self) -> None:
-        self._version(True)
-
-    def action_last_version(self) -> None:
-        self._version(False)
-
-    def _version(self, forward: bool) -> None:
-        life = self.life_now()
-        if not life:
-            self.notify("no block is chosen, or its life is still being read")
-            return
-        places = [m.event.pos for m in life if m.event.ev in VERSION_KINDS]
-        beyond = [p for p in places if (p > self.wanted_pos if forward else p < self.wanted_pos)]
-        self.go((min if forward else max)(beyond, default=None))
-
-    def action_next_finding(self) -> None:
-        self._finding(1)
-
-    def action_last_finding(self) -> None:
-        self._finding(-1)
-
-    def _finding(self, by: int) -> None:
-        if not self.roots:
-            self.notify(self.state_of_check() or "there is no finding")
-            return
-        at = next((i for i, f in enumerate(self.roots) if f is self.finding), -1 if by > 0 else 0)
-        self.choose_finding(self.roots[(at + by) % len(self.roots)].id, move=True)
-
-    def action_first(self) -> None:
-        self.go(self.session.first)
-
-    def action_last(self) -> None:
-        self.go(self.session.last)
-
-    def action_play(self) -> None:
-        if self._playing is not None:
-            self._playing.stop()
-            self._playing = None
-        else:
-            self._playing = self.set_interval(TICK, self._tick)
-        self.show_bars()
-
-    def _tick(self) -> None:
-        if not self.settled:
-            return
-        if self.wanted_pos >= self.session.last:
-            self.action_play()
-            return
-        self.go(self.wanted_pos + self.speed)
-
-    def action_faster(self) -> None:
-        self.speed = min(self.speed * 2, max(1, self.session.last // 16))
-        self.show_bars()
-
-    def action_slower(self) -> None:
-        self.speed = max(1, self.speed // 2)
-        self.show_bars()
-
-    # --- asking ----------------------------------------------------------------------------
-
-    def _prompt(self, words_: str, examples: str, then: Callable[[str], None], text: str = "") -> None:
-        def answered(found: str | None) -> None:
-            if found is None:
-                return
-            try:
-                then(found)
-            except HkvError as e:
-                hint = f" ({e.hint})" if e.hint else ""
-                self.notify(shown(e.what + hint), severity="error", markup=False)
-
-        self.push_screen(Prompt(words_, text, examples), answered)
-
-    def action_jump(self) -> None:
-        self._prompt("go to", "1200   s504   12.5ms   50%   F2", self.jump)
-
-    def jump(self, text: str) -> None:
-        """Go where some text says. Raises HkvError."""
-        wanted = text.replace(",", "").replace("_", "")
-        try:
-            if wanted.isdecimal():
-                self.go(int(wanted))
-            elif wanted.endswith("%"):
-                share = float(wanted[:-1]) / 100
-                self.go(self.session.first + round(share * (self.session.last - self.session.first)))
-            elif wanted.endswith("ms"):
-                self.go(self.session.at_time(round(float(wanted[:-2]) * 1e6)))
-            elif wanted[:1] in "sS" and wanted[1:].isdecimal():
-                self.go(self.session.step_at(int(wanted[1:])))
-            elif wanted[:1] in "fF" and wanted[1:].isdecimal():
-                self.choose_finding(f"F{int(wanted[1:])}", move=True)
-            else:
-                raise ValueError(text)
-        except (ValueError, OverflowError):
-            raise HkvError(f"{text!r} is no place in the trace",
-                           hint="a position, s504, 12.5ms, 50% or F2") from None  # fmt: skip
-
-    def action_filter(self) -> None:
-        self._prompt(
-            "only blocks with", "group=fa  req=r2  form=swa  layer=3  rule=303  state=free",
-            self.let_through, self.filter.text,
-        )  # fmt: skip
-
-    def let_through(self, text: str) -> None:
-        """Filter the map. Raises HkvError."""
-        self.filter = parsed(text)
-        self.ask()
-
-    def action_find(self) -> None:
-        self._prompt("find", "gpu:13   r2   F1   HKV303   a hash", self.find)
-
-    def find(self, text: str) -> None:
-        """Go to what some text names. Raises HkvError."""
-        if not text:
-            return
-        pools = {p.name: p for p in self.look.pools} if self.look else {}
-        pool, colon, number = text.rpartition(":")
-        if not colon and number.isdecimal() and len(pools) == 1:
-            pool = next(iter(pools))
-        if pool in pools and number.isdecimal():
-            self.choose_block((pool, int(number)))
-            if self.current not in ("map", "block"):
-                self.action_view("map")
-            return
-        if text[:1] in "fF" and text[1:].isdecimal():
-            self.jump(text)
-            self.action_view("findings")
-            return
-        code = "HKV" + text.upper().removeprefix("HKV")
-        match = next((f for f in self.roots if f.code == code), None)
-        if match is not None:
-            self.choose_finding(match.id, move=True)
-            self.action_view("findings")
-            return
-        first = next(iter(self.session.trace.events(req=text)), None)
-        if first is not None:
-            self.req = text
-            self.go(first.pos)
-            self.action_view("requests")
-            return
-        self.filter = parsed(f"hash={text}")
-        self.ask()
-
-    # --- more ------------------------------------------------------------------------------
-
-    def action_back(self) -> None:
-        if self.filter:
-            self.filter = BlockFilter()
-            self.ask()
-        elif self.finding is not None and self.current != "findings":
-            self.finding = None
-            self.show_all()
-        else:
-            self.req = None
-            self.show_all()
-
-    def action_check(self) -> None:
-        if self._checking is not None:
-            self._checking.cancel()
-            self._checking = None
-            self._poll.stop()
-            self.show_all()
-        elif self.session.trace.count <= AT_ONCE:
-            self._check_here()
-            self.ask()
-        else:
-            self.start_check()
-            self.show_bars()
-
-    def action_copy_command(self) -> None:
-        text = words.reproduce(
-            self.session.path, self.current, self.wanted_pos, self.block,
-            self.finding.id if self.finding else None, self.req,
-        )  # fmt: skip
-        with contextlib.suppress(Exception):
-            self.copy_to_clipboard(text)
-        self.notify(text, title="copied", markup=False)
-
-    def on_unmount(self) -> None:
-        if self._checking is not None:
-            self._checking.cancel()

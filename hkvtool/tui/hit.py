@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from hkvtool.model.event import Event
 from hkvtool.model.rules import FAMILIES, RULES
@@ -21,8 +20,6 @@ from hkvtool.store.seeking import Moments
 
 LAYERS = {1: "whole blocks", 2: "kernel ABI", 3: "group intersection", 4: "alignment"}
 """The four layers that a hit must pass, in order; further digits are the constraints'."""
-
-
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ def hit_lines(
     if hit is None:
         yield line("")
         yield from wrapped(
-            "No lookup or resume up to here. Move on with ] or to the next one with h.", width, "dim"
+            "No lookup or resume up to here. Move on with ] or to the next one with h.",
+            width,
+            "dim",
         )
         return
     mine = [f for f in findings if _about(f, hit)]
@@ -70,9 +72,7 @@ def resumable(hit: Hit, findings: Sequence[Finding] = ()) -> int:
     for finding in findings:
         if finding.tokens and str(finding.severity) == "error":
             reach = min(reach, finding.tokens[0])
-    least = min(
-        (g.hit for g in hit.groups if g.participates and g.hit is not None), default=reach
-    )
+    least = min((g.hit for g in hit.groups if g.participates and g.hit is not None), default=reach)
     return max(0, min(reach, least))
 
 

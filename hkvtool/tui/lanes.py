@@ -100,9 +100,7 @@ def _row(
     finding: Finding, width: int, now: int,
 ) -> Line:  # fmt: skip
     lane = lane_of(event)
-    spans: list[Span] = [
-        (f"{event.pos:>6}  ", "cursor" if event.pos == now else "label")
-    ]
+    spans: list[Span] = [(f"{event.pos:>6}  ", "cursor" if event.pos == now else "label")]
     mark = ends.get(event.pos, "●" if event.pos in finding.events else "○")
     role = "bad" if event.pos in ends else "warn" if event.pos in finding.events else "dim"
     for name in lanes:

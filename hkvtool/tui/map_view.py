@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.segment import Segment
 from textual import events
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -24,7 +24,7 @@ class MapView(ScrollView, can_focus=True):
 
     DEFAULT_CSS = "MapView { width: 1fr; height: 1fr; overflow-x: hidden; }"
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "go(-1, 0)", show=False),
         Binding("right", "go(1, 0)", show=False),
         Binding("up,k", "go(0, -1)", show=False),
@@ -141,5 +141,3 @@ def _wide(chars: Any, glyphs: Any, styles: Any, table: Any, base: Any) -> list[S
         out.append(Segment(chr(char) + chr(glyph), base + table[style]))
         out.append(Segment(" ", base))
     return out
-
-

@@ -29,13 +29,13 @@ MOST_ZOOM = 10
 
 
 class Row(NamedTuple):
-    """One row of the map: a heading, cells from `first` on, or `count` blocks that were never
+    """One row of the map: a heading, cells from `first` on, or `blocks` that were never
     used and are told in one line."""
 
     pool: int
     kind: str
     first: int = 0
-    count: int = 0
+    blocks: int = 0
 
 
 class Place(NamedTuple):
@@ -198,7 +198,7 @@ class Mosaic:
         here = self.rows[self.row_of(place)]
         if here.kind == "unused" and step:
             # What is folded is stepped over at once.
-            span = -(-here.count // self.view.per)
+            span = -(-here.blocks // self.view.per)
             cell = here.first - 1 if step < 0 else here.first + span
         if cell < 0 and pool > 0 and self.count(pool - 1):
             return Place(pool - 1, self.count(pool - 1) - 1)
@@ -223,7 +223,9 @@ class Mosaic:
         held = int(np.count_nonzero(flags & o.HELD))
         doubt = int(np.count_nonzero((flags & o.NAMED > 0) & (flags & o.KNOWN == 0)))
         loading = int(np.count_nonzero(flags & o.LOADING))
-        parts = [f"{len(flags):,} blocks", f"{held:,} held"]
+        parts = [f"{one.count:,} blocks", f"{held:,} held"]
+        if one.count > len(flags):
+            parts.insert(1, f"the {len(flags):,} that were used")
         if loading:
             parts.append(f"{loading:,} recovering")
         if doubt:
@@ -232,7 +234,8 @@ class Mosaic:
         groups = ", ".join(map(shown, one.groups))
         return line(
             (shown(one.name), "bold"),
-            (f" {one.medium}" if one.medium != one.name else "", "dim"), (f"  {' · '.join(parts)} · ", ""),
+            (f" {one.medium}" if one.medium != one.name else "", "dim"),
+            (f"  {' · '.join(parts)} · ", ""),
             (f"{int(np.count_nonzero(good)):,} resumable", "good"), (per, "dim"),
             (f"   {groups}", "dim"),
         )  # fmt: skip
@@ -240,7 +243,7 @@ class Mosaic:
     def unused(self, row: Row) -> Line:
         """What is said of blocks that nothing has ever used."""
         first = int(self.pools[row.pool].seen.blocks[row.first * self.view.per])
-        text = f"{first:,} to {first + row.count - 1:,} were never used"
+        text = f"{first:,} to {first + row.blocks - 1:,} were never used"
         return line((self.label(row), "label"), ("┄┄ ", "edge"), (text, "dim"), (" ┄┄", "edge"))
 
     def label(self, row: Row) -> str:

@@ -44,6 +44,7 @@ class Palette:
         self.faint = "#7e8894" if dark else "#68717c"
         self.edge = "#3a434e" if dark else "#c9ced4"
         self.raised = "#1c2229" if dark else "#eceef0"
+        self.accent = self._ink(INFO)
 
     @cache  # noqa: B019 (there are two of them, for good)
     def role(self, role: str) -> Style:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
@@ -17,7 +18,7 @@ from hkvtool.tui.widgets import LineList
 class Prompt(ModalScreen["str | None"]):
     """Asks for one line of text; None where it was given up."""
 
-    BINDINGS = [Binding("escape", "give_up", "give up")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "give up")]
 
     def __init__(self, words: str, text: str = "", examples: str = "") -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class Prompt(ModalScreen["str | None"]):
 class Page(ModalScreen[None]):
     """Lines over the screen until a key is pressed."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,f1,enter", "close", "close"),
     ]
 

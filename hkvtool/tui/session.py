@@ -9,6 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from hkvtool.model.block_state import CacheBlockState
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
@@ -28,8 +30,8 @@ from hkvtool.tui.hit import Hit, hit_at
 STRETCHES = 512
 """Stretches that the time axis is counted in: wider than nearly any screen."""
 
-MOST_LIFE = 2000
-"""Events of one block that are told; the latest before the cursor, where there are more."""
+MOST_BLOCKS = 1 << 24
+"""Blocks of one pool that are all on the map."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class PoolSeen:
 
     name: str
     medium: str
-    engine: str | None
+    count: int
     groups: tuple[str, ...]
     reserved: frozenset[int]
     seen: Overview
@@ -109,11 +111,14 @@ class Session:
             return self._seen[2]
         found = []
         for pool in fold.declared.pools.values():
-            seen = overview(fold, pool, blocks_of(pool))
+            # Of a pool larger than memory is, the blocks that anything has named.
+            whole = pool.blocks <= MOST_BLOCKS
+            ids = blocks_of(pool) if whole else np.array(sorted(fold.slots_of(pool)), np.int64)
+            seen = overview(fold, pool, ids)
             groups = tuple(g.name for g in fold.declared.groups.values() if g.pool is pool)
             found.append(
                 PoolSeen(
-                    pool.name, pool.medium, pool.engine, groups, pool.reserved, seen,
+                    pool.name, pool.medium, pool.blocks, groups, pool.reserved, seen,
                     inside(wanted, fold, seen),
                 )
             )  # fmt: skip
@@ -133,9 +138,7 @@ class Session:
 
     def step_at(self, step: int) -> int | None:
         """The position at which a step was dispatched."""
-        return next(
-            (e.pos for e in self.trace.events(kinds={"dispatch"}) if e.step == step), None
-        )
+        return next((e.pos for e in self.trace.events(kinds={"dispatch"}) if e.step == step), None)
 
     def at_time(self, ns: int) -> int:
         """The last position whose time is at most so many nanoseconds after the first."""

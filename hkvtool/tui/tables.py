@@ -43,9 +43,7 @@ class RequestRow:
     findings: list[Finding] = field(default_factory=list)
 
 
-def request_rows(
-    events: Iterable[Event], now: int, report: Report | None
-) -> list[RequestRow]:
+def request_rows(events: Iterable[Event], now: int, report: Report | None) -> list[RequestRow]:
     """Requests as they stand at a position."""
     rows: dict[str, RequestRow] = {}
     checks: dict[int, RequestRow] = {}
@@ -94,10 +92,8 @@ def request_rows(
 def request_lines(rows: Sequence[RequestRow], now: int, width: int) -> Iterator[Line]:
     """A line a request; what it lost stands out."""
     name = min(18, max([7, *(len(shown(r.req)) for r in rows)]))
-    yield line(
-        (f"  {'request':<{name}} {'status':<9} {'asked':>8} {'matched':>8} {'resum.':>8} "
-         f"{'at':>8} {'steps':>6}  findings", "label")
-    )  # fmt: skip
+    head = f"  {'request':<{name}} {'status':<9} {'asked':>8} {'matched':>8} {'resum.':>8}"
+    yield line((f"{head} {'at':>8} {'steps':>6}  findings", "label"))
     for r in rows:
         lost = r.resumable is not None and r.resumable < r.matched
         role = "dim" if r.first > now else "bad" if any(_error(f) for f in r.findings) else ""
@@ -229,7 +225,11 @@ def ratio_lines(report: Report | None, width: int) -> Iterator[Line]:
 
 
 def event_lines(
-    events: Iterable[Event], now: int, width: int, named: Mapping[int, Finding], first_ts: int | None
+    events: Iterable[Event],
+    now: int,
+    width: int,
+    named: Mapping[int, Finding],
+    first_ts: int | None,
 ) -> Iterator[Line]:
     """Events around the cursor."""
     for event in events:

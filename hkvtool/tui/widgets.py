@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.segment import Segment
 from textual import events
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -83,7 +83,7 @@ class LineList(ScrollView, can_focus=True):
 
     DEFAULT_CSS = "LineList { width: 1fr; height: 1fr; overflow-x: hidden; }"
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "step(-1)", show=False),
         Binding("down,j", "step(1)", show=False),
         Binding("pageup", "page(-1)", show=False),

@@ -16,7 +16,7 @@ _ABOUT = {
     "from it; lower case: not.",
     "block": "One block: its record, why it cannot be resumed from, where it lies, its life.",
     "hit": "The last lookup or resume, group by group: what each brought, which one failed first.",
-    "findings": "What is wrong, by root cause: check and use, what happened between, how to fix it.",
+    "findings": "What is wrong, by root cause: check and use, what lies between, the fix.",
     "requests": "Requests around the cursor; what matched beside what could be resumed.",
     "transfers": "Loads and stores around the cursor.",
     "ratios": "Tokens asked for, matched, and really resumable, with the reasons between.",
@@ -52,7 +52,9 @@ def tab_spans(current: str, findings: int | None, width: int) -> Line:
         if view == "findings" and findings:
             text += f" {findings}"
         if short and view != current:
-            text = text[:4] if view != "findings" else text[:4] + (f" {findings}" if findings else "")
+            text = (
+                text[:4] if view != "findings" else text[:4] + (f" {findings}" if findings else "")
+            )
         role = "chosen" if view == current else ""
         spans += [(f" {number} ", "key" if view != current else "chosen"), (f"{text} ", role)]
     return line(*spans)
@@ -94,10 +96,12 @@ def legend_lines(view: View, width: int) -> Iterator[Line]:
         for form, letter in zip(p.FORMS, p.LETTERS, strict=True):
             spans += [(f"{letter}", f"solid:{form}"), (f" {form}  ", "dim")]
     else:
-        words = {"group": "a colour a group", "request": "a colour a request (the one that took it)",
+        words = {"group": "a colour a group", "request": "a colour a request, its last owner",
                  "layer": "a colour a failing layer"}  # fmt: skip
         spans += [(words[view.colouring] + "  ", "info")]
-        spans += [(f"{letter} {form}  ", "dim") for form, letter in zip(p.FORMS, p.LETTERS, strict=True)]
+        spans += [
+            (f"{letter} {form}  ", "dim") for form, letter in zip(p.FORMS, p.LETTERS, strict=True)
+        ]
     yield line(*spans)
     shade = "bright: written lately" if view.per == 1 else "bright: full"
     if view.zoom == DETAIL:
@@ -117,15 +121,19 @@ def help_lines(view: str, width: int) -> Iterator[Line]:
     yield heading(f"{view.capitalize()}")
     yield from wrapped(about(view), width)
     yield line("")
-    section = ""
-    for action in ACTIONS:
-        if action.views and view not in action.views:
-            continue
-        if action.section != section:
-            section = action.section
+    names = ", ".join(VIEWS)
+    yield line((f"  1 to {len(VIEWS)}    ", "key"), names)
+    here = [a for a in ACTIONS if view in a.views]
+    others = [a for a in ACTIONS if not a.views and a.section != "Views"]
+    sections = dict.fromkeys(a.section for a in others)
+    for name, actions in (
+        ("Here", here), *((s, [a for a in others if a.section == s]) for s in sections)
+    ):  # fmt: skip
+        if actions:
             yield line("")
-            yield heading(section)
-        yield line((f"  {keys_of(action):<10}", "key"), action.text)
+            yield heading(name)
+        for action in actions:
+            yield line((f"  {keys_of(action):<10}", "key"), action.text)
     yield line("")
     yield heading("Moving")
     for keys, what in (

@@ -1,0 +1,142 @@
+"""What looking around in a large trace costs: the terminal application, driven without a terminal.
+
+The trace is synthetic: a pool of as many blocks as asked for, all of them used. The application is
+measured in a process of its own, so that its peak of memory is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from time import perf_counter, process_time
+from typing import Any
+
+from hkvtool.bench.synthetic import synthetic_trace
+from hkvtool.model.errors import HkvError
+
+SIZE = (120, 40)
+
+_TIMES = 7
+"""How often each thing is done."""
+
+
+@dataclass
+class Cost:
+    """One thing that a person does: milliseconds of each time, until the screen has settled."""
+
+    what: str
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Costs:
+    """All of them, over one trace."""
+
+    events: int
+    blocks: int
+    costs: list[Cost]
+    peak_mib: int
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def tui_costs(
+    events: int, blocks: int, keep: Path | None, progress: Callable[[int], None] | None = None
+) -> Costs:
+    """Write a trace and measure the application over it. Raises HkvError."""
+    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
+        path = keep or Path(folder) / "bench.duckdb"
+        if keep is None or not keep.exists():
+            synthetic_trace(path, events, pool_blocks=blocks, progress=progress)
+        run = subprocess.run(
+            [sys.executable, "-m", "hkvtool.bench.tui", os.path.abspath(path)],
+            capture_output=True, text=True, env={**os.environ, "TEXTUAL_ANIMATIONS": "none"},
+        )  # fmt: skip
+        if run.returncode:
+            raise HkvError(f"the application failed: {run.stderr.strip().splitlines()[-1:]}")
+        found = json.loads(run.stdout)
+    costs = [Cost(**cost) for cost in found.pop("costs")]
+    return Costs(costs=costs, **found)
+
+
+def main(path: str) -> None:
+    """Measure in this process and print JSON."""
+    print(json.dumps(asyncio.run(_measured(path)).facts()))
+
+
+async def _measured(path: str) -> Costs:
+    from hkvtool.tui.app import Tui
+    from hkvtool.tui.map_view import MapView
+    from hkvtool.tui.opening import opened
+
+    costs: list[Cost] = []
+
+    async def timed(what: str, do: Callable[[], Any], done: Callable[[], bool]) -> None:
+        cost = next((c for c in costs if c.what == what), None)
+        if cost is None:
+            cost = Cost(what)
+            costs.append(cost)
+        wall, cpu = perf_counter(), process_time()
+        found = do()
+        if found is not None:
+            await found
+        while not done():
+            await asyncio.sleep(0.001)
+        cost.wall.append(1000 * (perf_counter() - wall))
+        cost.cpu.append(1000 * (process_time() - cpu))
+
+    wall, cpu = perf_counter(), process_time()
+    with opened(path) as session:
+        app = Tui(session, name=Path(path).name, check=False)
+        opening = Cost("open the trace", [1000 * (perf_counter() - wall)],
+                       [1000 * (process_time() - cpu)])  # fmt: skip
+        wall, cpu = perf_counter(), process_time()
+        async with app.run_test(size=SIZE) as pilot:
+            costs += [
+                opening,
+                Cost("first paint", [1000 * (perf_counter() - wall)],
+                     [1000 * (process_time() - cpu)]),
+            ]  # fmt: skip
+            await timed("first state, compiled code loaded", lambda: None, lambda: app.quiet)
+            view = app.query_one("#mosaic", MapView)
+            rng = Random(1)
+            blocks = sum(len(pool.seen.blocks) for pool in app.look.pools) if app.look else 0
+
+            def lines() -> None:
+                for y in range(view.size.height):
+                    view.render_line(y)
+
+            for _ in range(_TIMES):
+                await timed("draw the map again", lines, lambda: True)
+            for key, what in (
+                ("right_square_bracket", "next event"), ("left_square_bracket", "event before"),
+                ("greater_than_sign", "next step"), ("minus", "zoom out"), ("plus", "zoom in"),
+                ("c", "colour by another"),
+            ):  # fmt: skip
+                for _ in range(_TIMES):
+                    await timed(what, lambda key=key: pilot.press(key), lambda: app.quiet)
+            for _ in range(_TIMES):
+                target = rng.randrange(session.first, session.last)
+                await timed("seek anywhere", lambda t=target: app.go(t), lambda: app.quiet)
+            for view_name in ("hit", "events", "requests"):
+                await timed(
+                    f"open {view_name}", lambda v=view_name: app.action_view(v), lambda: app.quiet
+                )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        return Costs(session.trace.count, blocks, costs, peak)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

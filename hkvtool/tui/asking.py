@@ -1,0 +1,135 @@
+"""Asking for things by name: places, blocks, filters, what to do with a finding."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from hkvtool.model.errors import HkvError
+from hkvtool.model.text import shown
+from hkvtool.tui import words
+from hkvtool.tui.filters import BlockFilter, parsed
+from hkvtool.tui.prompt import Prompt
+from hkvtool.tui.travelling import Travelling
+
+
+class Asking(Travelling):
+    """What is typed, and what is let go of."""
+
+    # --- asking ----------------------------------------------------------------------------
+
+    def _prompt(
+        self, words_: str, examples: str, then: Callable[[str], None], text: str = ""
+    ) -> None:
+        def answered(found: str | None) -> None:
+            if found is None:
+                return
+            try:
+                then(found)
+            except HkvError as e:
+                hint = f" ({e.hint})" if e.hint else ""
+                self.notify(shown(e.what + hint), severity="error", markup=False)
+
+        self.push_screen(Prompt(words_, text, examples), answered)
+
+    def action_jump(self) -> None:
+        self._prompt("go to", "1200   s504   12.5ms   50%   F2", self.jump)
+
+    def jump(self, text: str) -> None:
+        """Go where some text says. Raises HkvError."""
+        wanted = text.replace(",", "").replace("_", "")
+        try:
+            if wanted.isdecimal():
+                self.go(int(wanted))
+            elif wanted.endswith("%"):
+                share = float(wanted[:-1]) / 100
+                self.go(
+                    self.session.first + round(share * (self.session.last - self.session.first))
+                )
+            elif wanted.endswith("ms"):
+                self.go(self.session.at_time(round(float(wanted[:-2]) * 1e6)))
+            elif wanted[:1] in "sS" and wanted[1:].isdecimal():
+                self.go(self.session.step_at(int(wanted[1:])))
+            elif wanted[:1] in "fF" and wanted[1:].isdecimal():
+                self.choose_finding(f"F{int(wanted[1:])}", move=True)
+            else:
+                raise ValueError(text)
+        except (ValueError, OverflowError):
+            raise HkvError(f"{text!r} is no place in the trace",
+                           hint="a position, s504, 12.5ms, 50% or F2") from None  # fmt: skip
+
+    def action_filter(self) -> None:
+        self._prompt(
+            "only blocks with", "group=fa  req=r2  form=swa  layer=3  rule=303  state=free",
+            self.let_through, self.filter.text,
+        )  # fmt: skip
+
+    def let_through(self, text: str) -> None:
+        """Filter the map. Raises HkvError."""
+        self.filter = parsed(text)
+        self.ask()
+
+    def action_find(self) -> None:
+        self._prompt("find", "gpu:13   r2   F1   HKV303   a hash", self.find)
+
+    def find(self, text: str) -> None:
+        """Go to what some text names. Raises HkvError."""
+        if not text:
+            return
+        pools = {p.name: p for p in self.look.pools} if self.look else {}
+        pool, colon, number = text.rpartition(":")
+        if not colon and number.isdecimal() and len(pools) == 1:
+            pool = next(iter(pools))
+        if pool in pools and number.isdecimal():
+            self.choose_block((pool, int(number)))
+            if self.current not in ("map", "block"):
+                self.action_view("map")
+            return
+        if text[:1] in "fF" and text[1:].isdecimal():
+            self.jump(text)
+            self.action_view("findings")
+            return
+        code = "HKV" + text.upper().removeprefix("HKV")
+        match = next((f for f in self.roots if f.code == code), None)
+        if match is not None:
+            self.choose_finding(match.id, move=True)
+            self.action_view("findings")
+            return
+        first = next(iter(self.session.trace.events(req=text)), None)
+        if first is not None:
+            self.req = text
+            self.go(first.pos)
+            self.action_view("requests")
+            return
+        self.filter = parsed(f"hash={text}")
+        self.ask()
+
+    def action_let_go(self) -> None:
+        if self.filter:
+            self.filter = BlockFilter()
+            self.ask()
+        elif self.finding is not None and self.current != "findings":
+            self.finding = None
+            self.show_all()
+        else:
+            self.req = None
+            self.show_all()
+
+    def action_confirm(self) -> None:
+        from hkvtool.tui.jobs import JobScreen
+
+        if self.finding is None:
+            self.notify(self.state_of_check() or "no finding is chosen")
+            return
+        beside = os.path.splitext(self.trace_name)[0]
+        self.push_screen(JobScreen(self.session.path, self.finding.id, beside))
+
+    def action_copy_command(self) -> None:
+        text = words.reproduce(
+            self.session.path, self.current, self.wanted_pos, self.block,
+            self.finding.id if self.finding else None, self.req,
+        )  # fmt: skip
+        with contextlib.suppress(Exception):
+            self.copy_to_clipboard(text)
+        self.notify(text, title="copied", markup=False)

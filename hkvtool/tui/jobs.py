@@ -1,0 +1,134 @@
+"""What can be done with a finding from here: confirm, explore, minimize, explain. Each is a command
+in a process of its own, told as it goes, that can be called off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from hkvtool.model.text import shown
+from hkvtool.tui.lines import Line, heading, line
+from hkvtool.tui.widgets import LineList
+
+MOST_LINES = 5000
+"""Lines of output that are kept; the first are dropped."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command about a finding."""
+
+    text: str
+    command: str
+    options: tuple[str, ...]
+
+    @property
+    def there(self) -> bool:
+        """Whether this installation has it."""
+        return find_spec(f"hkvtool.cli.{self.command}") is not None
+
+    def arguments(self, trace: str, finding: str, beside: str) -> list[str]:
+        """Its command line, behind `hkvtool`."""
+        filled = [o.format(finding=finding, beside=beside) for o in self.options]
+        return [self.command, trace, *filled]
+
+
+JOBS = (
+    Job("confirm it by replay: fault arm and control arm", "replay",
+        ("--depth", "cache", "--finding", "{finding}")),
+    Job("explore the orders that the edges leave open", "explore", ("--finding", "{finding}")),
+    Job("minimize: the fewest events that still show it", "minimize",
+        ("--finding", "{finding}", "-o", "{beside}-{finding}.jsonl", "--force")),
+    Job("explain it", "explain", ("{finding}",)),
+)  # fmt: skip
+
+
+class JobScreen(ModalScreen[None]):
+    """Chooses a job, runs it, shows what it says."""
+
+    CSS = """
+    JobScreen { align: center middle; background: $background 60%; }
+    JobScreen #box { width: 92%; height: 80%; border: round $primary; background: $background;
+                     padding: 0 1; }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "cancel, close")]
+
+    def __init__(self, trace: str, finding: str, beside: str) -> None:
+        super().__init__()
+        self._trace, self._finding, self._beside = trace, finding, beside
+        self._process: asyncio.subprocess.Process | None = None
+        self._said: list[Line] = []
+        self.code: int | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield LineList(id="jobs")
+
+    def on_mount(self) -> None:
+        listed = self.query_one(LineList)
+        rows = [heading(f"{self._finding}: what to do with it"), line("")]
+        for number, job in enumerate(JOBS):
+            if job.there:
+                told = " ".join(job.arguments("TRACE", self._finding, self._beside))
+                rows += [
+                    line(f"  {job.text}", key=("job", number)),
+                    line((f"    hkvtool {told}", "dim")),
+                ]
+        rows += [line(""), line(("enter runs it, esc goes back", "dim"))]
+        listed.put(rows, ("job", next(i for i, job in enumerate(JOBS) if job.there)))
+        listed.focus()
+
+    def on_line_list_chosen(self, message: LineList.Chosen) -> None:
+        message.stop()
+        if message.key[0] == "job" and self._process is None:
+            job = JOBS[message.key[1]]
+            self.run_worker(self.run_job(job.arguments(self._trace, self._finding, self._beside)))
+
+    def on_line_list_moved(self, message: LineList.Moved) -> None:
+        message.stop()
+
+    async def run_job(self, arguments: Sequence[str]) -> None:
+        """Run one command and show its output as it comes."""
+        self._said = [heading("hkvtool " + " ".join(map(shown, arguments))), line("")]
+        self._show("running …   esc calls it off", "warn")
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "hkvtool", *arguments,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(max(40, self.size.width - 16))},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        async for raw in self._process.stdout:
+            self._said.append(line(shown(raw.decode("utf-8", "replace").rstrip("\n"))))
+            del self._said[2:-MOST_LINES]
+            self._show("running …   esc calls it off", "warn")
+        self.code = await self._process.wait()
+        self._process = None
+        role = "good" if self.code == 0 else "warn"
+        self._show(f"ended with {self.code}; esc goes back", role)
+
+    def _show(self, state: str, role: str) -> None:
+        if self.is_mounted:
+            listed = self.query_one(LineList)
+            listed.put([*self._said, line(""), line((state, role))])
+            listed.scroll_end(animate=False)
+
+    def action_close(self) -> None:
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            self._process = None
+        self.dismiss(None)

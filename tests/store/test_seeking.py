@@ -1,0 +1,116 @@
+"""Wherever one goes in whatever order, the state is that of a fold from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hkvtool.state import keyframes
+from hkvtool.store import open_trace, seeking
+from hkvtool.store.seeking import Moments
+from hkvtool.store.timeline import timeline
+from tests.state.fold_facts import facts
+from tests.state.hostile import hostile
+from tests.state.traces import Plain, imported, named, parted, valid, written
+
+SEEDS = st.integers(0, 1 << 30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("seeking")
+
+
+def walk(path: Path, seed: int) -> None:
+    """Jump and step about, and compare with folds from the start."""
+    rng = Random(seed)
+    with open_trace(path) as trace:
+        events = list(trace.events())
+        moments = Moments(trace)
+        pos = moments.last
+        for _ in range(8):
+            pos = rng.choice([pos + 1, pos - 1, pos - 2, rng.randrange(len(events) + 1)])
+            pos = max(moments.first - 1, min(moments.last, pos))
+            there = facts(moments.at(pos), named(events))
+            assert parted(there, Plain(events).until(pos)) is None, pos
+
+
+@settings(max_examples=12)
+@given(SEEDS)
+def test_short_traces(folder: Path, seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seeking, "COPY_EVERY", 5)
+        walk(written(folder, valid(seed)), seed)
+        walk(written(folder, hostile(seed)), seed)
+
+
+@pytest.fixture
+def long() -> Iterator[None]:
+    """Everything is long, and a keyframe and an image are near."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyframes, "EVERY", 9)
+        patch.setattr(keyframes, "CHUNK", 8)
+        patch.setattr("hkvtool.store.moments.PLAIN_LIMIT", 0)
+        patch.setattr(seeking, "PLAIN_LIMIT", 0)
+        patch.setattr(seeking, "BACK", 7)
+        patch.setattr(seeking, "GO_ON", 11)
+        yield
+
+
+def test_long_traces(folder: Path, long: None) -> None:
+    for seed in range(4):
+        walk(imported(folder, valid(seed)), seed)
+        walk(imported(folder, hostile(seed)), seed)
+
+
+def test_copies_stay_within_their_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeking, "COPY_EVERY", 2)
+    monkeypatch.setattr(seeking, "COPIES_BYTES", 100_000)
+    with open_trace(written(folder, valid(3))) as trace:
+        moments = Moments(trace)
+        moments.at(moments.last)
+        assert sum(size for _, size, _ in moments._copies) <= 100_000 or len(moments._copies) == 1
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_neighbours(folder: Path, stored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stored:
+        monkeypatch.setattr(seeking, "PLAIN_LIMIT", 0)
+        monkeypatch.setattr(seeking, "_FIRST_SPAN", 2)
+    lines = valid(7)
+    with open_trace(imported(folder, lines) if stored else written(folder, lines)) as trace:
+        moments, events = Moments(trace), list(trace.events())
+        for event in events[:: max(1, len(events) // 25)]:
+            for kinds in (None, {"write"}, {"alloc", "free"}):
+                fits = [e.pos for e in events if kinds is None or e.ev in kinds]
+                after, before = moments.after(event.pos, kinds), moments.before(event.pos, kinds)
+                assert (after and after.pos) == min(
+                    (p for p in fits if p > event.pos), default=None
+                )
+                assert (before and before.pos) == max(
+                    (p for p in fits if p < event.pos), default=None
+                )
+            named = next((e for e in reversed(events) if e.pos < event.pos and e.req == "r1"), None)
+            found = moments.before(event.pos, req="r1")
+            assert (found and found.pos) == (named and named.pos)
+        assert [e.pos for e in moments.span(3, 9)] == [e.pos for e in events if 3 <= e.pos <= 9]
+
+
+@pytest.mark.parametrize("stretches", [1, 7, 512])
+def test_a_timeline_counts_every_event_once(folder: Path, stretches: int) -> None:
+    lines = hostile(11)
+    with open_trace(written(folder, lines)) as plain, open_trace(imported(folder, lines)) as stored:
+        one, other = timeline(plain, stretches), timeline(stored, stretches)
+        assert (one.counts == other.counts).all()
+        assert (one.ts == other.ts).all()
+        assert one.counts.sum() == plain.count
+        assert len(one.counts) <= stretches
+        for event in plain.events():
+            at = one.stretch(event.pos)
+            assert one.edges[at] <= event.pos < one.edges[at + 1]
+        assert (one.in_flight() >= 0).all()

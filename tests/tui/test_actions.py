@@ -1,0 +1,312 @@
+"""Every action, by its keys, as a person would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hkvtool.tui.actions import ACTIONS, VIEWS, keys_of
+from hkvtool.tui.app import Tui
+from tests.tui.conftest import Driver
+
+
+def test_every_action_of_the_table_is_there_and_no_key_means_two_things() -> None:
+    taken: dict[tuple[str, str], str] = {}
+    for action in ACTIONS:
+        name = action.name.partition("(")[0]
+        assert name == "open" or hasattr(Tui, f"action_{name}"), name
+        assert action.text and keys_of(action)
+        for key in action.keys.split(","):
+            for view in action.views or VIEWS:
+                assert taken.setdefault((view, key), action.name) == action.name
+
+
+def test_it_opens_on_the_most_severe_finding(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        assert d.app.current == "findings"
+        d.has("F1 HKV102 fractured-prefix", "request r2 resumes at token 1024", "CHECK  at 38",
+              "USE  at 44", "event 38 of 52")  # fmt: skip
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_without_a_finding_it_opens_on_the_map(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        assert d.app.current == "map"
+        d.has("gpu", "2,048 blocks", "were never used", "Every block of every pool")
+
+    drive(cases["A01"].good, talk)
+
+
+def test_views_by_number(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    says = {
+        "map": "resumable", "block": "life", "hit": "first to fail", "findings": "what happened",
+        "requests": "request status", "transfers": "dir   begin", "ratios": "lost between",
+        "events": "lookup req=",
+    }  # fmt: skip
+
+    async def talk(d: Driver) -> None:
+        for number, view in enumerate(VIEWS, 1):
+            await d.press(str(number))
+            assert d.app.current == view
+            d.has(says[view])
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_moving_in_time(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        pos = d.app.wanted_pos
+        await d.press("]")
+        assert d.app.look.pos == pos + 1
+        await d.press("[", "[")
+        assert d.app.look.pos == pos - 1
+        await d.press("g")
+        assert d.app.look.pos == 1
+        await d.press("[")
+        assert d.app.look.pos == 1
+        await d.press(">")
+        assert d.app.look.event.ev == "dispatch" and d.app.look.pos == 8
+        await d.press(".", "<")
+        assert d.app.look.pos == 8
+        await d.press("h")
+        assert d.app.look.event.ev == "lookup"
+        await d.press("h", "H")
+        assert d.app.look.event.ev == "lookup"
+        await d.press("G")
+        assert d.app.look.pos == 52
+        await d.press("n")
+        assert d.app.look.pos == 38
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_stepping_by_version_follows_the_block(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        d.app.choose_block(("gpu", 13))
+        await d.settle()
+        await d.press("g", "}")
+        assert (d.app.look.event.ev, d.app.look.pos) == ("alloc", 6)
+        await d.press("}")
+        assert (d.app.look.event.ev, d.app.look.pos) == ("write", 16)
+        await d.press("{")
+        assert d.app.look.pos == 6
+
+    drive(cases["A01"].bad, talk)
+
+
+@pytest.mark.parametrize(
+    ("text", "pos"), [("12", 12), ("s503", 29), ("50%", 27), ("F1", 38), ("99999", 52)]
+)
+def test_jumping(cases, drive, text: str, pos: int) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("g", ":")
+        await d.type(text)
+        assert d.app.look.pos == pos
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_jumping_to_a_time(trace_of, drive) -> None:  # type: ignore[no-untyped-def]
+    lines = [
+        {"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 4, "ts": 1_000_000},
+        *({"ev": "admit", "req": f"r{i}", "ts": 1_000_000 * (i + 2)} for i in range(20)),
+    ]
+
+    async def talk(d: Driver) -> None:
+        await d.press(":")
+        await d.type("7.5ms")
+        assert d.app.look.pos == 8
+        d.has("7.000 ms")
+
+    drive(trace_of(lines), talk)
+
+
+def test_a_place_that_is_none_is_told(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        before = d.app.look.pos
+        for text in ("sideways", "1e999%", "nan%", "-3"):
+            await d.press(":")
+            await d.type(text)
+        assert d.app.look.pos == before
+        await d.press(":", "escape")
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_playing_goes_on_and_stops(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("g", ")", "space")
+        assert d.app._playing is not None
+        for _ in range(40):
+            if d.app.look.pos > 3:
+                break
+            await d.pilot.pause(0.1)
+        assert d.app.look.pos > 3
+        await d.press("space", "(")
+        assert d.app._playing is None and d.app.speed == 1
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_the_map_is_walked_and_zoomed(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        d.app.choose_block(("gpu", 11))
+        await d.press("1", "right")
+        assert d.app.block == ("gpu", 12)
+        await d.press("left", "left")
+        assert d.app.block == ("gpu", 10)
+        d.has("gpu:10")
+        wide = d.app.map_view(d.app.query_one("#mosaic"))
+        await d.press("-", "-")
+        assert d.app.map_view(d.app.query_one("#mosaic")).zoom == wide.zoom + 2
+        d.has("a cell is 4 blocks")
+        await d.press("+", "=", "0")
+        assert d.app.map_view(d.app.query_one("#mosaic")) == wide
+        for name in ("group", "request", "layer", "form"):
+            await d.press("c")
+            assert d.app.colouring == name
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_filtering_and_letting_go(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("1", "f")
+        await d.type("group=fa state=held")
+        d.has("only group=fa state=held")
+        await d.press("f")
+        await d.pilot.press(*["backspace"] * 40)
+        await d.type("colour=red")
+        assert d.app.filter.text == "group=fa state=held"
+        await d.press("escape")
+        assert not d.app.filter
+
+    drive(cases["A01"].bad, talk)
+
+
+@pytest.mark.parametrize(
+    ("text", "view", "says"),
+    [
+        ("gpu:41", "map", "gpu:41"), ("17", "map", "gpu:17"), ("r2", "requests", "why · r2"),
+        ("F1", "findings", "HKV102"), ("hkv102", "findings", "HKV102"),
+        ("e4328e98", None, "only hash=e4328e98"),
+    ],
+)  # fmt: skip
+def test_finding_things(cases, drive, text: str, view: str | None, says: str) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("/")
+        await d.type(text)
+        if view:
+            assert d.app.current == view
+        d.has(says)
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_from_a_finding_to_its_blocks_and_back(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("1")
+        assert d.app.block == ("gpu", 17)
+        d.has("named by", "F1 HKV702")
+        await d.press("2")
+        d.has("gpu:17", "life")
+        await d.press("escape")
+        assert d.app.finding is None
+        await d.press("n")
+        assert d.app.finding is not None
+
+    drive(cases["B10"].bad, talk)
+
+
+def test_the_mouse_chooses_views_cells_and_moments(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.pilot.click("#tabs", offset=(3, 0))
+        await d.settle()
+        assert d.app.current == "map"
+        await d.pilot.click("#mosaic", offset=(9 + 3 * 12, 1))
+        await d.settle()
+        assert d.app.block == ("gpu", 12)
+        axis = d.app.query_one("#axis")
+        await d.pilot.click("#axis", offset=(axis.size.width - 1, 1))
+        await d.settle()
+        assert d.app.look.pos == 52
+        await d.pilot.click("#tabs", offset=(32, 0))
+        await d.settle()
+        assert d.app.current == "findings"
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_scrubbing_by_keys(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        d.app.query_one("#axis").focus()
+        pos = d.app.look.pos
+        await d.press("right")
+        assert d.app.look.pos > pos
+        await d.press("left", "shift+left")
+        assert d.app.look.pos < pos
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_help_theme_and_command(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("1", "?")
+        d.has("zoom in", "colour by form", "next engine step")
+        await d.press("end")
+        d.has("compressed: needs")
+        await d.press("escape")
+        await d.press("t")
+        assert not d.app.palette.dark
+        d.has("2,048 blocks")
+        await d.press("t", "y")
+        assert d.app.palette.dark
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_a_request_opens_its_hit(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("5", "enter")
+        assert d.app.current == "hit"
+        d.has("request r2", "resumed at 1,024")
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_a_loss_opens_its_finding(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("7", "down", "enter")
+        assert d.app.current == "findings" and d.app.finding.code == "HKV102"
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_events_step_the_cursor(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("8", "down", "enter")
+        assert d.app.look.pos == 39
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_a_picture_is_written(cases, drive, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+
+    async def talk(d: Driver) -> None:
+        await d.press("s")
+
+    drive(cases["A01"].bad, talk)
+    (picture,) = tmp_path.glob("*.svg")
+    assert "HKV102" in picture.read_text()
+
+
+def test_leaving(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.pilot.press("q")
+        await d.pilot.pause()
+        assert not d.app.is_running
+
+    drive(cases["A01"].bad, talk)
