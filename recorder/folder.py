@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -9,7 +10,9 @@ import socket
 from contextlib import suppress
 from time import monotonic_ns, time_ns
 
+from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import (
+    BEGUN,
     COMPLETE,
     INCOMPLETE,
     RINGS_LINK,
@@ -37,22 +40,29 @@ class Folder:
     ) -> Folder | Off:
         """A new one, or why there is none. `force` replaces a recording that has ended."""
         path = os.path.abspath(folder)
+        aside = f"{path}{BEGUN}{os.getpid()}"
+        lock = -1
         try:
-            off = _make(path, force)
+            off = _refused(path, force)
             if off is not None:
                 return off
-            lock = _mark(path)
-        except OSError as e:
-            return Off.of(e, path)
-        made = Folder(path, lock, settings)
-        try:
-            settings.write(path)
+            os.mkdir(aside, 0o700)
+            lock = _mark(aside)
+            settings.write(aside)
             if settings.rings:
-                _link_rings(path, settings.rings)
-        except OSError as e:
-            made.discard()
+                _link_rings(aside, settings.rings, os.path.basename(path))
+            # Whoever finds it under its name finds all of it.
+            os.rename(aside, path)
+        except (OSError, HkvError) as e:
+            with suppress(OSError):
+                if lock >= 0:
+                    os.close(lock)
+                remove_recording(aside)
+            if isinstance(e, OSError) and e.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                # Another process was faster.
+                return _refused(path, force) or Off.of(e, path)
             return Off.of(e, path)
-        return made
+        return Folder(path, lock, settings)
 
     @property
     def descriptors(self) -> list[int]:
@@ -87,26 +97,21 @@ def rings_of(folder: str) -> str:
     return link if os.path.isdir(link) else folder
 
 
-def _make(path: str, force: bool) -> Off | None:
-    """Make the folder, which must be new: two recorders in one would lose both."""
-    try:
-        os.mkdir(path, 0o700)
+def _refused(path: str, force: bool) -> Off | None:
+    """Why there can be no new recording, if so: two recorders in one folder would lose both."""
+    if not os.path.lexists(path):
         return None
-    except FileExistsError:
-        if not os.path.isdir(path) or not is_recording(path):
-            return Off(
-                f"{path} exists already, and is no recording", path, "record to another folder"
-            )
-        if stage_of(path) is Stage.RECORDING:
-            return Off(
-                f"{path} is being recorded by another program{_recorder(path)}", path,
-                "record to another folder, or end that program",
-            )  # fmt: skip
-        if not force:
-            return Off(f"{path} exists already", path, "--force replaces it; or name another")
-        remove_recording(path)
-        os.mkdir(path, 0o700)
-        return None
+    if not os.path.isdir(path) or not is_recording(path):
+        return Off(f"{path} exists already, and is no recording", path, "record to another folder")
+    if stage_of(path) is Stage.RECORDING:
+        return Off(
+            f"{path} is being recorded by another program{_recorder(path)}", path,
+            "record to another folder, or end that program",
+        )  # fmt: skip
+    if not force:
+        return Off(f"{path} exists already", path, "--force replaces it; or name another")
+    remove_recording(path)
+    return None
 
 
 def _mark(path: str) -> int:
@@ -124,15 +129,13 @@ def _mark(path: str) -> int:
         os.write(fd, json.dumps(about).encode())
     except OSError:
         os.close(fd)
-        with suppress(OSError):
-            remove_recording(path)
         raise
     return fd
 
 
-def _link_rings(path: str, elsewhere: str) -> None:
+def _link_rings(path: str, elsewhere: str, name: str) -> None:
     """A folder of its own for the rings, on another file system."""
-    place = os.path.join(elsewhere, f"{os.path.basename(path)}-{os.getpid()}-{monotonic_ns():x}")
+    place = os.path.join(elsewhere, f"{name}-{os.getpid()}-{monotonic_ns():x}")
     os.mkdir(place, 0o700)
     os.symlink(place, os.path.join(path, RINGS_LINK))
 

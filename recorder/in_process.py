@@ -52,8 +52,9 @@ class record:
         except OSError as e:
             raise Off.of(e, os.fspath(hash_key or "")).error() from e
         session = current()
-        if session.recording is not None:
+        if session.recording is not None and session.recording.folder:
             raise HkvError(f"this process records to {session.recording.folder} already")
+        session.end()
         made = Recording.begin(stem + _SEALED, settings, force=force)
         if isinstance(made, Off):
             raise made.error()

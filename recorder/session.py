@@ -89,8 +89,10 @@ class Session:
     def begin(self, folder: str) -> Recording | Off:
         """Record to a folder, and tell the followers."""
         with self._mutex:
-            if self.recording is not None:
+            if self.recording is not None and self.recording.folder:
                 return Off(f"{self.recording.folder} is being recorded already", folder)
+            # What was only judged is recorded from here on, and judged as before.
+            self.end()
             made = _begin_or_join(folder)
             if isinstance(made, Off):
                 say(f"not recording: {made.what}" + (f" ({made.hint})" if made.hint else ""))
@@ -130,7 +132,7 @@ class Session:
     def look_at_switch(self) -> None:
         """Stop while the recording's folder says `off`; the hooks are taken out meanwhile."""
         recording = self.recording
-        if recording is None:
+        if recording is None or not recording.folder:
             return
         if not os.path.exists(os.path.join(recording.folder, INCOMPLETE)):
             # Whoever began it has ended it.

@@ -46,6 +46,15 @@ def test_trace_is_made_at_the_end(session: Session, tmp_path: Path) -> None:
         assert trace.kinds["free"] == 100
 
 
+def test_guarded_recording_ends_as_well(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HKV_GUARD", "log")
+    with hkvtool.record(tmp_path / "t.hkv") as recording:
+        assert recording.emit("free", pool="gpu", blocks=[1])
+    assert session.recording is None and stage_of(tmp_path / "t.hkv") is Stage.COMPLETE
+
+
 def test_nothing_is_dropped_however_much_there_is(session: Session, tmp_path: Path) -> None:
     with hkvtool.record(tmp_path / "t.hkv") as recording:
         recording._ring_bytes = 1 << 14
