@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
@@ -22,6 +22,9 @@ from hkvtool.tui.filters import BlockFilter
 from hkvtool.tui.finding_lines import ids, use_of
 from hkvtool.tui.session import Look, Session, roots_of
 from hkvtool.tui.tables import AROUND, REQUEST_KINDS, TRANSFER_KINDS, RequestRow
+
+if TYPE_CHECKING:
+    from hkvtool.tui.live import Live
 
 EVENTS_AROUND = 120
 """Events shown on each side of the cursor."""
@@ -52,6 +55,7 @@ class Following(App[None]):
         self.timeline: Timeline | None = None
         self.error = ""
         self.speed = 1
+        self.tailing = True
         self._playing: Any = None
         self._checking: Checking | None = None
         self._wake = asyncio.Event()
@@ -95,6 +99,8 @@ class Following(App[None]):
         """Everything that goes on beside the screen."""
         self.run_worker(self._follow(), group="follow", exit_on_error=True)
         self.run_worker(self._count(), group="count", exit_on_error=True)
+        if self.session.live is not None and not self.session.live.over:
+            self.run_worker(self._live(self.session.live), group="live", exit_on_error=True)
         count = self.session.trace.count
         wanted = self._check_asked
         if wanted is None:
@@ -129,7 +135,7 @@ class Following(App[None]):
             self._wake.clear()
             asked = self._asked
             try:
-                look, around = await asyncio.to_thread(self._looked)
+                look, view, around = await asyncio.to_thread(self._looked)
                 self.error = ""
             except HkvError as e:
                 self.error = e.what
@@ -138,36 +144,40 @@ class Following(App[None]):
                 continue
             self.look, self._answered = look, asked
             if around is not None:
-                self._around[self.current] = around
+                self._around[view] = around
             self._read_life()
             self.show_all()
 
-    def _looked(self) -> tuple[Look, tuple[int, list[Event]] | None]:
+    def _looked(self) -> tuple[Look, str, tuple[int, list[Event]] | None]:
         """In a thread: the moment, and what the open view lists around it."""
-        look = self.session.look(self.wanted_pos, self.block, self.filter,
-                                 self.req if self.current == "hit" else None,
-                                 hit=self.current == "hit")  # fmt: skip
-        return look, self._read_around(look.pos)
+        session, view = self.session, self.current
+        look = session.look(
+            self.wanted_pos, self.block, self.filter, self.req if view == "hit" else None,
+            hit=view == "hit",
+        )  # fmt: skip
+        return look, view, self._read_around(session, view, look.pos)
 
-    def _read_around(self, pos: int) -> tuple[int, list[Event]] | None:
+    def _read_around(
+        self, session: Session, view: str, pos: int
+    ) -> tuple[int, list[Event]] | None:
         spans = {
             "events": (EVENTS_AROUND, None), "requests": (AROUND, REQUEST_KINDS),
             "transfers": (AROUND, TRANSFER_KINDS),
         }  # fmt: skip
-        if self.current not in spans:
+        if view not in spans:
             return None
-        around, kinds = spans[self.current]
-        held = self._around.get(self.current)
+        around, kinds = spans[view]
+        held = self._around.get(view)
         if held is not None and held[0] == pos:
             return held
-        trace, since, until = self.session.trace, pos - around, pos + around
-        if kinds is not None and self.session.last - self.session.first <= 2 * around:
+        since, until = pos - around, pos + around
+        if kinds is None:
+            return pos, list(session.moments.span(since, until))
+        if session.last - session.first <= 2 * around:
             if held is not None:
                 return pos, held[1]
-            since, until = self.session.first, self.session.last
-        if kinds is None:
-            return pos, list(self.session.moments.span(since, until))
-        return pos, list(trace.events(since, until, kinds=kinds))
+            since, until = session.first, session.last
+        return pos, list(session.trace.events(since, until, kinds=kinds))
 
     def around(self, view: str) -> Iterable[Event]:
         """The events that a view lists."""
@@ -179,6 +189,34 @@ class Following(App[None]):
         except HkvError as e:
             self.error = e.what
         self.show_axis()
+
+    async def _live(self, live: Live) -> None:
+        """Take in what a running recording has become. The cursor goes along while it is at the
+        end; what was left behind is not lost."""
+        while not live.over:
+            await asyncio.sleep(live.wait)
+            try:
+                newer = await asyncio.to_thread(live.newer)
+                if newer is not None:
+                    await self._taken(newer)
+            except HkvError as e:
+                self.error = e.what
+                return
+            self.show_bars()
+
+    async def _taken(self, newer: Session) -> None:
+        """Go over to a later reading of the same recording."""
+        at_end = self.wanted_pos >= self.session.last
+        timeline = await asyncio.to_thread(newer.axis)
+        newer.report = self.session.report
+        self.session, self.timeline = newer, timeline
+        self._life, self._around, self._stretches = {}, {}, {}
+        if at_end and self.tailing:
+            self.wanted_pos = newer.last
+        if newer.trace.count <= AT_ONCE and self._check_asked is not False:
+            self._moved = True
+            self._check_here()
+        self.ask()
 
     # --- one block -------------------------------------------------------------------------
 
@@ -261,6 +299,11 @@ class Following(App[None]):
     def state_text(self) -> str:
         """What goes on, for the title."""
         words_ = []
+        live = self.session.live
+        if live is not None:
+            words_.append("recorded" if live.over else "● live" if self.tailing else "❚❚ live")
+            if live.dropped:
+                words_.append(f"{live.dropped:,} dropped")
         if self._checking is not None:
             words_.append(
                 f"checking {100 * self._checking.done // max(1, self.session.trace.count)} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from hkvtool.model.errors import TraceError
 from hkvtool.model.recording import is_recording
@@ -19,24 +19,26 @@ from hkvtool.tui.session import Session
 def opened(path: str) -> Iterator[Session]:
     """A session over a trace. A recording, and JSON lines that are long, are put into a DuckDB
     file first, which is gone afterwards. Raises HkvError."""
-    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder, _fit(path, folder) as trace:
-        if not trace.count:
-            raise TraceError(f"{path}: there is no event in it")
-        yield Session(trace, trace.path)
+    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
+        if is_recording(path):
+            from hkvtool.tui.live import Live
+
+            with closing(Live(path, folder)) as live:
+                yield live.first()
+            return
+        with _fit(path, folder) as trace:
+            if not trace.count:
+                raise TraceError(f"{path}: there is no event in it")
+            yield Session(trace, trace.path)
 
 
 def _fit(path: str, folder: str) -> Trace:
-    target = os.path.join(folder, "trace.duckdb")
-    if is_recording(path):
-        from hkvtool.store.ingesting import ingest
-
-        ingest(path, target)
-        return open_trace(target)
     trace = open_trace(path)
     if isinstance(trace, DuckTrace) or trace.count < PLAIN_LIMIT:
         return trace
     trace.close()
     from hkvtool.store.importing import import_traces
 
+    target = os.path.join(folder, "trace.duckdb")
     import_traces([path], target)
     return open_trace(target)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from hkvtool.store.seeking import Moments
 from hkvtool.store.timeline import Timeline, timeline
 from hkvtool.tui.filters import BlockFilter, inside
 from hkvtool.tui.hit import Hit, hit_at
+
+if TYPE_CHECKING:
+    from hkvtool.tui.live import Live
 
 STRETCHES = 512
 """Stretches that the time axis is counted in: wider than nearly any screen."""
@@ -69,6 +72,7 @@ class Session:
         self.path = path or trace.path
         self.moments = Moments(trace)
         self.report: Report | None = None
+        self.live: Live | None = None
         self._seen: tuple[int, BlockFilter, tuple[PoolSeen, ...]] | None = None
 
     # --- facts -----------------------------------------------------------------------------

@@ -110,6 +110,13 @@ class Travelling(Following):
         self.go(self.session.last)
 
     def action_play(self) -> None:
+        live = self.session.live
+        if live is not None and not live.over:
+            self.tailing = not self.tailing
+            if self.tailing:
+                self.go(self.session.last)
+            self.show_bars()
+            return
         if self._playing is not None:
             self._playing.stop()
             self._playing = None
