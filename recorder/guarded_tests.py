@@ -65,28 +65,58 @@ class GuardedTests:
 
 
 class _TestGuard(Guard):
-    """Starts from nothing where a test declares anew what an earlier one had declared."""
+    """Starts from nothing where a test makes pools of its own. An engine that several tests share
+    is taken up again as it is met: of its blocks nothing is known until they are handed out."""
 
     def __init__(self, mode: Mode, on_violation: Iterable[Callable[[Violation], Any]]) -> None:
         self.test = ""
         self.judging = True
-        self._by: dict[str, str] = {}
-        """In which test each pool was declared."""
+        self._began = ""
+        """The test for which it started last."""
+        self._header: list[Mapping[str, Any]] = []
+        self._pools: dict[str, list[Mapping[str, Any]]] = {}
+        """Declarations of every pool and of its groups."""
+        self._pool_of: dict[str, str] = {}
+        self._here: set[str] = set()
+        """Pools that were declared since it started."""
         super().__init__(mode, on_violation)
 
     def see(self, data: Mapping[str, Any]) -> None:
         __tracebackhide__ = True
-        if data.get("ev") in ("trace", "pool"):
-            self._declared(str(data.get("pool")))
+        ev = data.get("ev")
+        if ev == "pool" and self._began != self.test:
+            self._began = self.test
+            self._here.clear()
+            self.restart()
+            self._again(self._header)
+        if ev in ("trace", "evidence"):
+            self._header = [data] if ev == "trace" else [*self._header[:1], data]
+        elif ev == "pool":
+            self._pools[str(data["pool"])] = [data]
+            self._here.add(str(data["pool"]))
+        else:
+            self._take_up(ev, data)
         super().see(data)
+
+    def _take_up(self, ev: Any, data: Mapping[str, Any]) -> None:
+        """Declare again what an event names and an earlier test declared."""
+        group = data.get("group")
+        if ev == "group" and data.get("pool") in self._pools:
+            self._pool_of[str(group)] = str(data["pool"])
+            self._pools[str(data["pool"])].append(data)
+        names = [data.get(key) for key in ("pool", "to", "from") if key in data]
+        if group is not None:
+            names.append(self._pool_of.get(str(group)))
+        for name in names:
+            if name in self._pools and name not in self._here:
+                self._here.add(str(name))
+                self._again(self._pools[str(name)])
+
+    def _again(self, events: Iterable[Mapping[str, Any]]) -> None:
+        for event in events:
+            super().see(event)
 
     def _tell(self, violations: list[Violation]) -> None:
         if not self.judging:
             violations.clear()
         super()._tell(violations)
-
-    def _declared(self, name: str) -> None:
-        by = self._by.setdefault(name, self.test)
-        if by != self.test:
-            self.restart()
-            self._by = {name: self.test}
