@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ class Format(str, Enum):
     JSONL = "jsonl"
     PARQUET = "parquet"
     PYTEST = "pytest"
+    PERFETTO = "perfetto"
 
 
 def command(
@@ -33,6 +35,9 @@ def command(
         typer.Option("-o", "--output", help="Where to write; JSON lines go to stdout without it."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Records that a perfetto file has at most.")
+    ] = 2_000_000,
     finding: Annotated[
         str | None,
         typer.Option(
@@ -40,7 +45,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Write a trace out as hkv/1 JSON lines, as one Parquet file, or as a test.
+    """Write a trace out as hkv/1 JSON lines, as Parquet, as a test, or for the Perfetto viewer.
 
     JSON lines stand on the line of their position. A name that ends in .gz is compressed.
     Parquet has one row an event, names in place of numbers; `import` reads it back. A test is one
@@ -58,18 +63,37 @@ def command(
             _write_test(opened, trace, finding, output, force=force)
             return
         if output is None or str(output) == "-":
-            if format is Format.PARQUET:
-                raise HkvError("Parquet is written to a file", hint="name it with -o")
+            if format in (Format.PARQUET, Format.PERFETTO):
+                raise HkvError(f"{format.value} is written to a file", hint="name it with -o")
             _to_stdout(opened)
             return
         refuse_own_output(trace, output, "export")
         with progress(f"writing {output.name}", opened.count) as told:
-            if format is Format.PARQUET:
+            if format is Format.PERFETTO:
+                count = _write_timeline(opened, output, most, told, force=force)
+            elif format is Format.PARQUET:
                 count = export_parquet(opened, output, force=force, progress=told)
             else:
                 with writing(output, force=force) as stream:
                     count = export_jsonl(opened, stream, told)
     print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)
+
+
+def _write_timeline(
+    opened: Trace, output: Path, most: int, told: Callable[[int], None] | None, *, force: bool
+) -> int:
+    from hkvtool.report.perfetto import export_perfetto
+    from hkvtool.store.exporting import writing
+
+    with writing(output, force=force) as stream:
+        report, left_out = export_perfetto(opened.events(), stream, most=most, told=told)
+    if left_out:
+        print(
+            f"{left_out:,} records beyond --most {most:,} were left out, from the end",
+            file=sys.stderr,
+        )
+    events: int = report.trace["events"]
+    return events
 
 
 def _write_test(

@@ -69,3 +69,15 @@ def test_a_test_fails_while_the_bug_is_there(hkvtool: Any, cases: Any, tmp_path:
         env={**clean, "HKV_TRACE": str(cases["B03"].good)},
     )  # fmt: skip
     assert again.returncode == 0, again.stdout
+
+
+def test_the_command_writes_a_file_or_nothing(hkvtool: Any, cases: Any, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    trace = str(cases["B03"].bad)
+    assert hkvtool("export", trace, "--format", "perfetto", "-o", str(out)).code == 0
+    assert json.loads(out.read_text())["traceEvents"]
+    cut = hkvtool(
+        "export", trace, "--format", "perfetto", "-o", str(out), "--force", "--most", "30"
+    )  # fmt: skip
+    assert "left out" in cut.err
+    assert hkvtool("export", trace, "--format", "perfetto").code == 2
