@@ -10,12 +10,14 @@ from pathlib import Path
 from random import Random
 from time import process_time
 
-from hkvtool.model.recording import ring_files
+from hkvtool.model.jsonl import write_line
+from hkvtool.model.recording import read_recording, ring_files
 from hkvtool.model.ring_format import HEADER_BYTES, Policy, RingHeader
 from hkvtool.model.ring_reader import held_bytes
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.sealer import Sealer
 from hkvtool.store.ingesting import ingest
+from hkvtool.store.segments import segment_rows
 
 _STEPS, _REQUESTS, _BLOCKS = 2_000, 16, 20_000
 _CALLS = 200_000
@@ -24,17 +26,20 @@ _CALLS = 200_000
 @dataclass(frozen=True)
 class RecordCost:
     """Of a busy decode loop: nanoseconds of processor time an event in the program, in the sealer
-    and at ingest; bytes an event in the ring, sealed, and in the trace; events a step; nanoseconds
-    that a function takes more while its hook is off, and once it is detached."""
+    and at ingest, and that each further block of an event adds; bytes an event in the ring,
+    sealed, in the trace, and as JSON lines; events a step; nanoseconds that a function takes more
+    while its hook is off, and once it is detached."""
 
     events: int
     events_a_step: float
     emit_ns: float
+    block_ns: float
     seal_ns: float
     ingest_ns: float
     ring_bytes: float
     sealed_bytes: float
     trace_bytes: float
+    json_bytes: float
     dropped: int
     off_ns: float
     detached_ns: float
@@ -67,11 +72,30 @@ def record_cost(folder: Path | None = None) -> RecordCost:
         ingesting = process_time() - begin
         trace = os.path.getsize(os.path.join(place, "t.duckdb"))
         each = 1e9 / events
+        told = read_recording(name, rows_of=segment_rows)
+        lines = sum(len(write_line(event)) + 1 for event in told)
         return RecordCost(
-            events, events / _STEPS, emitting * each, sealing * each, ingesting * each,
-            held / events, sealer.bytes / events, trace / summary.events, count.rings.dropped,
-            off, detached,
+            events, events / _STEPS, emitting * each, _block(Path(place)), sealing * each,
+            ingesting * each, held / events, sealer.bytes / events, trace / summary.events,
+            lines / events, count.rings.dropped, off, detached,
         )  # fmt: skip
+
+
+def _block(folder: Path) -> float:
+    """Nanoseconds that a block more takes, of events of 1 and of 65: the least of some rounds."""
+    made = Recording.start(folder / "b.hkv", policy=Policy.OVERWRITE, ring_bytes=1 << 20)
+    assert isinstance(made, Recording)
+    alloc = made.emitter("alloc", ("req", "group", "blocks"))
+    lists = {1: [40123], 65: [n * 7919 % 65536 for n in range(65)]}
+    least = dict.fromkeys(lists, float("inf"))
+    for _ in range(20):
+        for size, blocks in lists.items():
+            begin = process_time()
+            for _ in range(1000):
+                alloc("r12", "full", blocks)
+            least[size] = min(least[size], (process_time() - begin) * 1e6)
+    made.close()
+    return (least[65] - least[1]) / 64
 
 
 def _held(path: str) -> int:

@@ -110,12 +110,14 @@ def record(format: _FORMAT = Format.TABLE) -> None:
         return
     step = cost.emit_ns * cost.events_a_step / 1000
     sizes = f"{cost.ring_bytes:.1f} in the ring, {cost.sealed_bytes:.1f} sealed"
+    others = f"{cost.trace_bytes:.1f} in the trace, {cost.json_bytes:.1f} as JSON lines"
     rows = [
         ("events", f"{cost.events:,}, {cost.events_a_step:.1f} a step, {cost.dropped} dropped"),
         ("in the program", f"{cost.emit_ns:,.0f} ns an event, {step:,.1f} us a step"),
+        ("a block more", f"{cost.block_ns:,.0f} ns"),
         ("in the sealer", f"{cost.seal_ns:,.0f} ns an event"),
         ("at ingest", f"{cost.ingest_ns:,.0f} ns an event"),
-        ("bytes an event", f"{sizes}, {cost.trace_bytes:.1f} in the trace"),
+        ("bytes an event", f"{sizes}, {others}"),
         ("hook that is off", f"{cost.off_ns:+.0f} ns a call"),
         ("hook taken out", f"{cost.detached_ns:+.0f} ns a call"),
     ]

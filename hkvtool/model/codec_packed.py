@@ -25,6 +25,9 @@ _TUPLE, _LIST, _DICT, _END = b"("[0], b"["[0], b"{"[0], b"0"[0]
 _INT, _LONG, _FLOAT, _TEXT = b"i"[0], b"l"[0], b"g"[0], b"u"[0]
 _WORDS = {b"N"[0]: None, b"T"[0]: True, b"F"[0]: False}
 
+_SEQUENCES = (_LIST, _TUPLE)
+_NUMBER = struct.Struct("<i")
+
 _MOST_INTS = 4096
 """Integers that are read together."""
 
@@ -59,9 +62,11 @@ def shape_of(ev: str, keys: Sequence[str]) -> tuple[int, tuple[str, ...]]:
 def unpack(payload: bytes) -> Packed:
     """What a packed record holds. Raises CodecError, which names the byte."""
     values = _flat(payload)
-    if len(values) < 3 or not all(type(v) is int and v >= 0 for v in values[:2]):
+    if len(values) < 3:
         raise CodecError("a packed record without its head", 0)
     shape, seq, seconds = values[:3]
+    if type(shape) is not int or type(seq) is not int or shape < 0 or seq < 0:
+        raise CodecError("a packed record without its number", 0)
     if type(seconds) is not float or not 0 <= seconds < 1 << 62:
         raise CodecError("a packed record without its time", 0)
     keys = _keys_of(shape)
@@ -119,28 +124,34 @@ def _flat(payload: bytes) -> list[Any]:
     if count > size:
         raise CodecError(f"{count} values in {size} bytes", 1)
     values: list[Any] = []
+    add, number_at = values.append, _NUMBER.unpack_from
     for _ in range(count):
-        if at + 5 > size:
-            reader = _Reader(payload, at)
-            values.append(reader.value(1))
-            at = reader.at
-            continue
-        tag = payload[at]
-        if tag == _INT:
-            values.append(int.from_bytes(payload[at + 1 : at + 5], "little", signed=True))
-            at += 5
-            continue
-        length = int.from_bytes(payload[at + 1 : at + 5], "little")
         body = at + 5
-        if tag == _TEXT and body + length <= size:
-            try:
-                values.append(payload[body : body + length].decode())
-            except UnicodeDecodeError as e:
-                raise CodecError("not UTF-8", body + e.start) from e
-            at = body + length
+        tag = payload[at] if body <= size else 0
+        if tag == _INT:
+            add(number_at(payload, at + 1)[0])
+            at = body
             continue
+        if tag == _TEXT:
+            end = body + number_at(payload, at + 1)[0]
+            if body <= end <= size:
+                try:
+                    add(payload[body:end].decode())
+                except UnicodeDecodeError as e:
+                    raise CodecError("not UTF-8", body + e.start) from e
+                at = end
+                continue
+        elif tag in _SEQUENCES:
+            length = number_at(payload, at + 1)[0]
+            end = body + 5 * length
+            if 0 < length <= _MOST_INTS and end <= size:
+                tags, unpacked = _ints(length)
+                if payload[body:end:5] == tags:
+                    add(list(unpacked(payload[body:end])))
+                    at = end
+                    continue
         reader = _Reader(payload, at)
-        values.append(reader.value(1))
+        add(reader.value(1))
         at = reader.at
     if at != size:
         raise CodecError(f"{size - at} bytes too many", at)
