@@ -6,6 +6,9 @@ from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.state import arrays as a
 from hkvtool.state.references import Breach, breaches, listed_while_held, sentence
+from hkvtool.state.serving import known
+
+_WRITES = frozenset({"write", "seal", "index"})
 
 
 class Refcounts(Silent):
@@ -18,6 +21,8 @@ class Refcounts(Silent):
             self._sums(event)
         for breach in breaches(self.ctx, event):
             self._tell(event, breach)
+        if event.ev in _WRITES:
+            self._stranger(event)
 
     def after(self, event: Event) -> None:
         for breach in listed_while_held(self.ctx, event):
@@ -47,6 +52,42 @@ class Refcounts(Silent):
                 use=event.pos,
                 believed={"free": free},
                 actual={"free": most},
+            )
+
+    def _stranger(self, event: Event) -> None:
+        """A step writes a block that one other request holds, for itself alone, and this one does
+        not: whatever that request kept there is gone. What is shared or published is 708's."""
+        ctx, step = self.ctx, event.step
+        group = ctx.fold.group(event["group"])
+        if event.req is None or event.get("pad") or group is None:
+            return
+        if step is not None and step not in ctx.dispatched:
+            return
+        at = event.pos if step is None else ctx.dispatched[step]
+        writer, st = ctx.request(event), ctx.fold.st
+        for slot in ctx.slots(event):
+            if slot < 0 or not known(ctx.fold, slot) or st.known[slot] != a.ALLOCATED:
+                continue
+            if st.refs[slot] != 1 or st.live[slot] > 0 or st.alloc_pos[slot] >= at:
+                continue
+            block = ctx.fold.block_of[slot]
+            others = [n for n in ctx.requests.holders.get(slot, {}) if n != event.req]
+            mine = writer is not None and writer.held_at(slot, at)
+            if mine or len(others) != 1 or block in group.pool.reserved:
+                continue
+            does = f"request {event.req} writes block {block} of group {group.name}"
+            ctx.report(
+                "HKV704",
+                f"{does}, which request {others[0]} holds and this one does not",
+                [st.alloc_pos[slot], event.pos],
+                slots=[slot],
+                group=group,
+                request=others[0],
+                step=step,
+                check=st.alloc_pos[slot],
+                use=event.pos,
+                believed={"holder": event.req},
+                actual={"holder": others[0]},
             )
 
     def _tell(self, event: Event, breach: Breach) -> None:

@@ -60,8 +60,9 @@ def _touches(i: int, e: Event, groups: dict[str, Event]) -> Iterator[tuple[tuple
             yield (e["pool"], block), (i, True, None, None)
     elif ev in ("store_begin", "load_begin"):
         group = groups[e["group"]]
-        for block in e["blocks"]:
-            yield (group["pool"], block), (i, ev == "load_begin", e["group"], None)
+        for n, block in enumerate(e["blocks"]):
+            slots = _slots(e, group, n)
+            yield (group["pool"], block), (i, ev == "load_begin", e["group"], slots)
         far = e.get("to") or e.get("from")
         for block in e.get("peer") or ():
             yield (str(far), block), (i, ev == "store_begin", e["group"], None)
