@@ -43,16 +43,33 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
         return
     step = hooks.next_step()
     setattr(out, STEP, step)
+    first = hooks.pool(scheduler.kv_cache_manager.block_pool).first_table
+    for new in out.scheduled_new_reqs:
+        _admit(hooks, scheduler, new.req_id)
+    cached = out.scheduled_cached_reqs
+    resumed = _resumed(cached)
+    for req in cached.req_ids:
+        if req in resumed:
+            _admit(hooks, scheduler, req)
+    reqs, starts, tables = tables_of(out, first)
+    ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
+    hooks.tell.dispatch(
+        step, reqs, starts, list(counts.values()), tables or None,
+        list(zeroed) if zeroed else None, ends or None,
+    )  # fmt: skip
+
+
+def tables_of(out: Any, first: int) -> tuple[list[str], list[int], list[int]]:
+    """The requests of a step, where each goes on, and `tables`: what changed in their block tables,
+    the first of which is number `first`."""
     # In the order of scheduling: a request may go on from blocks that one before it in the very
     # same step is about to fill.
-    first = hooks.pool(scheduler.kv_cache_manager.block_pool).first_table
-    reqs = list(counts)
+    reqs = list(out.num_scheduled_tokens)
     starts = [0] * len(reqs)
     place = {req: i for i, req in enumerate(reqs)}
     tables: list[int] = []
     for new in out.scheduled_new_reqs:
         i = place[new.req_id]
-        _admit(hooks, scheduler, new.req_id)
         _change(tables, first, i, REPLACE, new.block_ids)
         starts[i] = new.num_computed_tokens
     cached = out.scheduled_cached_reqs
@@ -62,16 +79,11 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     ):
         i = place[req]
         if req in resumed:
-            _admit(hooks, scheduler, req)
             _change(tables, first, i, REPLACE, fresh)
         elif fresh is not None:
             _change(tables, first, i, APPEND, fresh)
         starts[i] = start
-    ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
-    hooks.tell.dispatch(
-        step, reqs, starts, list(counts.values()), tables or None,
-        list(zeroed) if zeroed else None, ends or None,
-    )  # fmt: skip
+    return reqs, starts, tables
 
 
 def _resumed(cached: Any) -> Any:
