@@ -43,7 +43,7 @@ class record:
             raise HkvError(f"{path}: no trace is called so", hint="name it .duckdb or .hkv")
         if suffix == _SUFFIX and os.path.lexists(path) and not force:
             raise HkvError(f"{path} exists already", hint="force=True replaces it")
-        self.output, self._force = path, force
+        self.output, self._force = os.path.abspath(path), force
         try:
             key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
             settings = Settings(policy_of(policy), keep_tokens=keep_tokens, key=key)
@@ -76,7 +76,7 @@ class record:
             return
         # In a process of its own: DuckDB does not belong into an engine's.
         args = [sys.executable, "-m", "hkvtool", "ingest", folder, "-o", self.output]
-        if subprocess.run(args + ["--force"] * self._force).returncode:
+        if subprocess.run(args + ["--force"] * self._force, cwd=folder).returncode:
             say(f"{folder} is kept; `hkvtool ingest {folder}` makes the trace, elsewhere too")
         else:
             remove_recording(folder)

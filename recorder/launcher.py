@@ -57,6 +57,8 @@ class SealerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hkvtool.recorder.sealing", folder, *args],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=keeps,
+            # Python looks for modules here first: it must be nobody's.
+            cwd=folder,
         )  # fmt: skip
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)

@@ -187,7 +187,13 @@ class Session:
         """Be there for `attach`, `detach` and the kill switch, in children too."""
         if self._control is None:
             self._control = Control(self)
-            os.register_at_fork(after_in_child=self._control.start)
+            os.register_at_fork(after_in_child=self._in_child)
+            self._control.start()
+
+    def _in_child(self) -> None:
+        """The thread is not there, and may have held what it held when the process forked."""
+        self._mutex = threading.RLock()
+        if self._control is not None:
             self._control.start()
 
 

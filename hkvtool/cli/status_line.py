@@ -88,7 +88,7 @@ def line(status: Status, rate: float, seconds: float) -> str:
     parts = [f"recording: {status.events:,} events, {rate:,.0f}/s"]
     if status.dropped:
         parts.append(f"{status.dropped:,} dropped")
-    parts.append(shown_bytes(status.bytes))
+    parts.append(f"{shown_bytes(status.bytes)} sealed")
     if seconds > 60 and status.bytes:
         parts.append(f"{shown_bytes(status.bytes / seconds * _DAY)}/day")
     if status.asked:

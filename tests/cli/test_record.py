@@ -291,10 +291,10 @@ def test_amounts() -> None:
 
 def test_status_line_says_what_matters() -> None:
     plain = line(Status(1200, 0, 5, 2048, 2), 300, 10)
-    assert plain == "recording: 1,200 events, 300/s, 2.0 KiB"
+    assert plain == "recording: 1,200 events, 300/s, 2.0 KiB sealed"
     assert line(Status(0, 0, 0, 0, 0, 4), 0, 10) == "flight recorder: 4 rings, the latest is kept"
     full = line(Status(1200, 3, 5, 1 << 20, 2, 0, 1000, 780, 390, "disk full"), 300, 864)
     assert full == (
-        "recording: 1,200 events, 300/s, 3 dropped, 1.0 MiB, 100.0 MiB/day, "
+        "recording: 1,200 events, 300/s, 3 dropped, 1.0 MiB sealed, 100.0 MiB/day, "
         "matched 78 %, resumed 39 %, disk full"
     )
