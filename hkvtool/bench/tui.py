@@ -25,7 +25,7 @@ from hkvtool.model.errors import HkvError
 
 SIZE = (120, 40)
 
-_TIMES = 7
+_TIMES = 5
 """How often each thing is done."""
 
 

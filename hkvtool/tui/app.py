@@ -21,7 +21,14 @@ from hkvtool.tui.asking import Asking
 from hkvtool.tui.axis_lines import Axis
 from hkvtool.tui.axis_view import AxisView
 from hkvtool.tui.block_lines import block_lines
-from hkvtool.tui.finding_lines import finding_lines, headline, ids, list_lines, summary_lines
+from hkvtool.tui.finding_lines import (
+    by_cause,
+    finding_lines,
+    headline,
+    ids,
+    list_lines,
+    summary_lines,
+)
 from hkvtool.tui.hit_lines import hit_lines
 from hkvtool.tui.lines import Line, line
 from hkvtool.tui.map_view import MapView
@@ -38,6 +45,9 @@ from hkvtool.tui.tables import (
     why_lines,
 )
 from hkvtool.tui.widgets import LineList, Lines
+
+FEW = 2
+"""So many findings are listed above the one that is open, more beside it."""
 
 WIDE, TALL = 112, 30
 """From so many columns there is a side panel, from so many lines the axis has all its rows."""
@@ -233,8 +243,8 @@ class Tui(Asking):
     def _show_hit(self) -> None:
         widget, look = self.query_one("#hit-list", LineList), self.look
         assert look is not None
-        findings = self.session.report.findings if self.session.report else ()
-        widget.put(list(hit_lines(look.hit, widget.width, findings=findings, now=look.pos)))
+        report = self.session.report
+        widget.put(list(hit_lines(look.hit, widget.width, report=report, now=look.pos)))
 
     def _show_findings(self) -> None:
         listed, detail = (
@@ -247,6 +257,7 @@ class Tui(Asking):
             listed.put([line((self.state_of_check(), "dim"))])
             detail.put([])
             return
+        self.screen.set_class(len(by_cause(self.roots)) <= FEW, "few")
         chosen = self.finding or (self.roots[0] if self.roots else None)
         rows = list(list_lines(self.roots, listed.width, chosen))
         if not rows:
@@ -272,6 +283,8 @@ class Tui(Asking):
         listed.put(list(request_lines(self.requests, look.pos, listed.width)),
                    ("request", self.req) if self.req else None)  # fmt: skip
         row = next((r for r in self.requests if r.req == self.req), None)
+        if row is None:
+            row = next((r for r in self.requests if r.findings), None)
         why.put(list(why_lines(row, why.width)))
 
     def _show_transfers(self) -> None:

@@ -15,9 +15,6 @@ from hkvtool.tui.lines import Line, Span, fitted, heading, labelled, line, wrapp
 _SHOWN = 8
 """Findings like the chosen one that are listed around it."""
 
-RACES = frozenset({"HKV702", "HKV703", "HKV706", "HKV709", "HKV803"})
-"""Rules whose two ends are accesses that nothing orders, not a check and a use."""
-
 ROLES = {"error": "bad", "warning": "warn", "info": "info"}
 
 
@@ -95,9 +92,14 @@ def _sides(
 ) -> Iterator[Line]:
     """The check and what it believed, beside the use and what was true."""
     half = max(16, (width - 3) // 2)
-    one, other = ("FIRST", "SECOND") if finding.code in RACES else ("CHECK", "USE")
-    left = list(_side(one, finding.check, finding.believed, "believed", events, half))
-    right = list(_side(other, use_of(finding, by_id), finding.actual, "true", events, half))
+    use = use_of(finding, by_id)
+    if finding.edge:
+        # What the second took for its own, and whose it still was.
+        left = list(_side("FIRST", finding.check, finding.actual, "true", events, half))
+        right = list(_side("SECOND", use, finding.believed, "believed", events, half))
+    else:
+        left = list(_side("CHECK", finding.check, finding.believed, "believed", events, half))
+        right = list(_side("USE", use, finding.actual, "true", events, half))
     for number in range(max(len(left), len(right))):
         here = left[number] if number < len(left) else line("")
         there = right[number] if number < len(right) else line("")

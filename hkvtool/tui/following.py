@@ -143,6 +143,7 @@ class Following(App[None]):
                 self.show_all()
                 continue
             self.look, self._answered = look, asked
+            self.block = self.block or look.block
             if around is not None:
                 self._around[view] = around
             self._read_life()
@@ -157,9 +158,7 @@ class Following(App[None]):
         )  # fmt: skip
         return look, view, self._read_around(session, view, look.pos)
 
-    def _read_around(
-        self, session: Session, view: str, pos: int
-    ) -> tuple[int, list[Event]] | None:
+    def _read_around(self, session: Session, view: str, pos: int) -> tuple[int, list[Event]] | None:
         spans = {
             "events": (EVENTS_AROUND, None), "requests": (AROUND, REQUEST_KINDS),
             "transfers": (AROUND, TRANSFER_KINDS),

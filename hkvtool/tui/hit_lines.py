@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hkvtool.model.findings import Finding
+import numpy as np
+
+from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES
 from hkvtool.model.text import compact, shown
 from hkvtool.tui.hit import GroupHit, Hit, layer_name, strip, told
@@ -13,9 +15,10 @@ from hkvtool.tui.palette import FORMS, LETTERS
 
 
 def hit_lines(
-    hit: Hit | None, width: int, *, findings: Sequence[Finding] = (), now: int = 0
+    hit: Hit | None, width: int, *, report: Report | None = None, now: int = 0
 ) -> Iterator[Line]:
-    """One check, from the numbers to the blocks. `findings` are the trace's."""
+    """One check, from the numbers to the blocks. How much of it could be resumed is for the check
+    of the whole trace to say: what becomes of it later counts too."""
     if hit is None:
         yield line("")
         yield from wrapped(
@@ -24,8 +27,8 @@ def hit_lines(
             "dim",
         )
         return
-    mine = [f for f in findings if _about(f, hit)]
-    yield from _summary(hit, width, mine)
+    mine = [f for f in report.findings if _about(f, hit)] if report is not None else []
+    yield from _summary(hit, resumable(hit, report))
     yield line("")
     yield from _matrix(hit, width)
     yield line("")
@@ -41,43 +44,40 @@ def _about(finding: Finding, hit: Hit) -> bool:
     return finding.check in places or bool(places & set(finding.events))
 
 
-def _summary(hit: Hit, width: int, findings: Sequence[Finding]) -> Iterator[Line]:
+def _summary(hit: Hit, good: int | None) -> Iterator[Line]:
     parts: list[Span] = [("request ", "label"), (shown(hit.req), "bold")]
     if hit.lookup is not None:
         parts += [(f"   lookup at {hit.lookup.pos}", "label")]
     if hit.resume is not None:
         parts += [(f"   resume at {hit.resume.pos}", "label")]
     yield line(*parts)
-    good = resumable(hit, findings)
-    lost = max(0, hit.matched - good)
-    yield line(
+    spans: list[Span] = [
         ("asked ", "label"), (f"{hit.asked:,}", "bold"),
         ("   matched ", "label"), (f"{hit.matched:,}", "bold"),
-        ("   resumable ", "label"), (f"{good:,}", "good" if not lost else "bad"),
-        ("   lost ", "label"), (f"{lost:,}", "bad" if lost else "dim"),
-        ("   resumed at ", "label"), (f"{hit.at:,}" if hit.resume else "not yet", "bold"),
-    )  # fmt: skip
+    ]  # fmt: skip
+    if good is None:
+        spans += [("   resumable ", "label"), ("not checked", "dim")]
+    else:
+        lost = max(0, hit.matched - good)
+        spans += [
+            ("   resumable ", "label"), (f"{good:,}", "bad" if lost else "good"),
+            ("   lost ", "label"), (f"{lost:,}", "bad" if lost else "dim"),
+        ]  # fmt: skip
+    spans += [("   resumed at ", "label"), (f"{hit.at:,}" if hit.resume else "not yet", "bold")]
+    yield line(*spans)
 
 
-def resumable(hit: Hit, findings: Sequence[Finding] = ()) -> int:
-    """Tokens from which the request could really have gone on.
-
-    No further than where the first group that fails lacks a token, nor than a finding of this
-    check reaches; a group that holds states at single positions gives nothing short of one.
-    """
-    reach = min(hit.at, hit.matched) if hit.matched else hit.at
-    for row in hit.failing:
-        gap = row.first_gap or 0
-        reach = min(reach, 0 if row.form in ("recurrent", "swa", "tail") and gap >= hit.at else gap)
-    for finding in findings:
-        if finding.tokens and str(finding.severity) == "error":
-            reach = min(reach, finding.tokens[0])
-    least = min((g.hit for g in hit.groups if g.participates and g.hit is not None), default=reach)
-    return max(0, min(reach, least))
+def resumable(hit: Hit, report: Report | None) -> int | None:
+    """Tokens that the request could really go on from, as the report has it."""
+    if report is None or hit.lookup is None:
+        return None
+    table = np.frombuffer(report.ratios.lookups, np.int64).reshape(-1, 4)
+    found = table[table[:, 0] == hit.lookup.pos]
+    return int(found[-1, 3]) if len(found) else None
 
 
 def _matrix(hit: Hit, width: int) -> Iterator[Line]:
-    end = max(hit.asked, hit.at, 1)
+    end = max(1, min(hit.asked, 5 * max(hit.at, hit.matched) // 4) or hit.asked)
     name = min(14, max([5, *(len(shown(g.group)) for g in hit.groups)]))
     figures = 7
     room = max(16, width - name - figures - 4 - 22)

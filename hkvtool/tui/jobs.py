@@ -103,18 +103,18 @@ class JobScreen(ModalScreen[None]):
         """Run one command and show its output as it comes."""
         self._said = [heading("hkvtool " + " ".join(map(shown, arguments))), line("")]
         self._show("running …   esc calls it off", "warn")
-        self._process = await asyncio.create_subprocess_exec(
+        process = self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "hkvtool", *arguments,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(max(40, self.size.width - 16))},
         )  # fmt: skip
-        assert self._process.stdout is not None
-        async for raw in self._process.stdout:
+        assert process.stdout is not None
+        async for raw in process.stdout:
             self._said.append(line(shown(raw.decode("utf-8", "replace").rstrip("\n"))))
             del self._said[2:-MOST_LINES]
             self._show("running …   esc calls it off", "warn")
-        self.code = await self._process.wait()
+        self.code = await process.wait()
         self._process = None
         role = "good" if self.code == 0 else "warn"
         self._show(f"ended with {self.code}; esc goes back", role)
@@ -126,9 +126,14 @@ class JobScreen(ModalScreen[None]):
             listed.scroll_end(animate=False)
 
     def action_close(self) -> None:
-        process = self._process
+        self._call_off()
+        self.dismiss(None)
+
+    def on_unmount(self) -> None:
+        self._call_off()
+
+    def _call_off(self) -> None:
+        process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
                 process.terminate()
-            self._process = None
-        self.dismiss(None)

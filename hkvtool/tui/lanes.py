@@ -74,14 +74,15 @@ def lane_lines(
         return
     lanes = list(dict.fromkeys(lane_of(e) for e in rows))[:MOST_LANES]
     yield line((" " * 8, ""), *_heads(lanes))
-    ends = {use: "U", finding.check: "C"}
+    one, other = ("1", "2") if finding.edge else ("C", "U")
+    ends = {use: other, finding.check: one}
     waits = {str(e["event"]) for e in rows if e.ev == "wait" and "event" in e}
-    both = [p for p in (finding.check, use) if p is not None]
-    first, last = min(both, default=None), max(both, default=None)
+    both = sorted(p for p in (finding.check, use) if p is not None)
+    lane_at = {e.pos: lane_of(e) for e in rows}
     for event in rows:
+        if finding.edge and len(both) == 2 and event.pos == both[1]:
+            yield line((" " * 8, ""), *_missing([lane_at.get(p, "") for p in both], lanes))
         yield _row(event, lanes, ends, waits, finding, width, now)
-        if finding.edge and event.pos == first and first != last:
-            yield line((" " * 8, ""), *_missing(lanes, width))
 
 
 def lane_of(event: Event) -> str:
@@ -135,7 +136,12 @@ def _arrow(event: Event, waits: set[str]) -> str:
     return ""
 
 
-def _missing(lanes: Sequence[str], width: int) -> list[Span]:
-    """The edge that lacks, drawn across the lanes."""
-    across = max(8, len(lanes) * _COLUMN * 2 - 2)
-    return [("╳" + "╌" * (across - 2) + "╳", "bad"), (" no edge orders these two", "bad")]
+def _missing(pair: Sequence[str], lanes: Sequence[str]) -> list[Span]:
+    """The edge that lacks, drawn from the lane of the first to that of the second."""
+    places = [lanes.index(lane) * _COLUMN * 2 if lane in lanes else 0 for lane in pair]
+    start, end = min(places), max(places)
+    gap = "".join("│".ljust(_COLUMN * 2) for _ in lanes)
+    cross = "╳" + "╌" * max(0, end - start - 1) + ("╳" if end > start else "")
+    told = " no edge orders these two"
+    rest = gap[start + len(cross) :]
+    return [(gap[:start], "edge"), (cross, "bad"), (rest, "edge"), (told, "bad")]

@@ -5,7 +5,7 @@ Nothing here knows of Textual. One thread at a time may ask; what it gets is nev
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.fold import Fold
-from hkvtool.state.overview import Overview, blocks_of, overview
+from hkvtool.state.overview import HELD, Overview, blocks_of, overview
 from hkvtool.state.serving import foreign
 from hkvtool.state.view import block_state
 from hkvtool.store import Trace
@@ -103,6 +103,7 @@ class Session:
         pos = max(self.first, min(pos, self.last))
         fold = self.moments.at(pos)
         pools = self._pools(fold, pos, wanted or BlockFilter())
+        block = block or _first_block(fold, self.moments.event(pos), pools)
         states = tuple(_states(fold, *block)) if block else ()
         return Look(
             pos, self.moments.event(pos), pools, tuple(fold.declared.groups), block, states,
@@ -164,6 +165,23 @@ class Session:
         while event is not None and not isinstance(event.get("ts"), int):
             event = self.moments.before(event.pos)
         return None if event is None else int(event["ts"])
+
+
+def _first_block(
+    fold: Fold, event: Event | None, pools: Sequence[PoolSeen]
+) -> tuple[str, int] | None:
+    """The block to look at where nobody chose one: one that the event names, else one that is
+    held."""
+    if event is not None and event.problem is None:
+        pool = fold.place(event)[1]
+        listed = event.get("blocks")
+        if pool is not None and isinstance(listed, list) and listed and pool.has(listed[0]):
+            return pool.name, listed[0]
+    for one in pools:
+        held = np.flatnonzero(one.seen.flags & HELD)
+        if len(held):
+            return one.name, int(one.seen.blocks[held[0]])
+    return None
 
 
 def _states(fold: Fold, pool: str, block: int) -> list[CacheBlockState]:

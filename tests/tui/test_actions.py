@@ -310,3 +310,44 @@ def test_leaving(cases, drive) -> None:  # type: ignore[no-untyped-def]
         assert not d.app.is_running
 
     drive(cases["A01"].bad, talk)
+
+
+def test_a_finding_is_explained_from_here(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.press("x")
+        d.has("what to do with it", "hkvtool replay TRACE", "minimize")
+        await d.pilot.press("up", "down", "down", "down", "down", "enter")
+        screen = d.app.screen
+        for _ in range(600):
+            if screen.code is not None:
+                break
+            await d.pilot.pause(0.05)
+        await d.pilot.pause()
+        d.has("hkvtool explain", "ended with 0")
+        await d.press("escape")
+        assert d.app.screen is not screen
+
+    drive(cases["A01"].bad, talk)
+
+
+def test_a_job_can_be_called_off(cases, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    from hkvtool.tui import jobs
+
+    sleep = jobs.Job("sleep", "replay", ("--finding", "{finding}", "--runs", "1000"))
+    monkeypatch.setattr(jobs, "JOBS", (sleep,))
+
+    async def talk(d: Driver) -> None:
+        await d.press("x")
+        await d.pilot.press("enter")
+        for _ in range(200):
+            if d.app.screen._process is not None:
+                break
+            await d.pilot.pause(0.02)
+        process = d.app.screen._process
+        assert process is not None
+        d.has("esc calls it off")
+        await d.press("escape")
+        await process.wait()
+        assert process.returncode != 0
+
+    drive(cases["B10"].bad, talk)
