@@ -43,6 +43,8 @@ class Hooks:
         """A lookup that is told when the request takes what it found."""
         self.refused: set[str] = set()
         """Requests of which it was told that they have to wait."""
+        self.idle = 0
+        """Steps in a row that had nothing to do though requests are there."""
         self.kernel_blocks: list[int] | None = None
         """Tokens in a block as each group's kernels see it, where a worker here has said so."""
         self.imports = Imports()

@@ -11,6 +11,9 @@ from hkvtool.recorder.vllm.hooks import Hooks
 STEP = "hkvtool_step"
 """Attribute by which a step's number travels to the worker and back."""
 
+IDLE_TOLD = 16
+"""Steps without any work that are told of a run of them."""
+
 APPEND, REPLACE = 0, 1
 """How a request's part of `tables` changes its block tables in the worker."""
 
@@ -40,7 +43,10 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     zeroed = getattr(out, "new_block_ids_to_zero", None)
     copies = getattr(out, "kv_cache_block_copies", None)
     if not counts and not zeroed and not copies:
+        if not scheduler.running and scheduler.requests:
+            _tell_idle(hooks, scheduler, out)
         return
+    hooks.idle = 0
     step = hooks.next_step()
     setattr(out, STEP, step)
     first = hooks.pool(scheduler.kv_cache_manager.block_pool).first_table
@@ -57,6 +63,22 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
         step, reqs, starts, list(counts.values()), tables or None,
         list(zeroed) if zeroed else None, ends or None,
     )  # fmt: skip
+
+
+def _tell_idle(hooks: Hooks, scheduler: Any, out: Any) -> None:
+    """Nothing runs and nothing was planned though requests are there: a stall has begun, or a load
+    is on its way. An engine that is stuck plans on and on, so only the beginning is told."""
+    hooks.idle += 1
+    if hooks.idle > IDLE_TOLD:
+        return
+    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    for name, request in scheduler.requests.items():
+        if request.status.name in ("WAITING", "PREEMPTED") and name not in hooks.refused:
+            hooks.refused.add(name)
+            hooks.tell.event({"ev": "refuse", "req": name, "reason": "not planned", "free": free})
+    step = hooks.next_step()
+    setattr(out, STEP, step)
+    hooks.tell.event({"ev": "dispatch", "step": step, "reqs": []})
 
 
 def tables_of(out: Any, first: int) -> tuple[list[str], list[int], list[int]]:

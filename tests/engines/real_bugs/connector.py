@@ -25,6 +25,8 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.elsewhere: dict[str, int] = {}
         """Tokens of a request that another engine has."""
+        self.undecided: set[str] = set()
+        """Requests of which the far side has not said yet what it has."""
         self.sink: Any = None
         self.scheduler: Any = None
         self.loading: dict[str, list[str]] = {}
@@ -34,6 +36,8 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
     # --- the scheduler's side ----------------------------------------------------------------
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
+        if request.request_id in self.undecided:
+            return None, False
         more = max(0, self.elsewhere.get(request.request_id, 0) - num_computed_tokens)
         return more, more > 0
 
@@ -60,6 +64,10 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
                 {"ev": "load_begin", "handle": handle, "req": req, "blocks": mine,
                  "group": state.group(manager.kv_cache_group_id)}
             )  # fmt: skip
+
+    def loaded(self) -> list[str]:
+        """Every load that is on its way comes in now."""
+        return sorted(self.loading)
 
     def transferred(self, output: Any) -> None:
         """What has come in is told before the engine hears of it."""

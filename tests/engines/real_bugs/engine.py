@@ -103,6 +103,9 @@ class Engine:
         self.plan = plan
         self.sink = sink
         self.scheduler = _scheduler(plan, folder)
+        if plan.drafts:
+            # As a drafter's config would have it; the drafter itself is a model.
+            self.scheduler.num_spec_tokens = self.scheduler.num_lookahead_tokens = plan.drafts
         self.connector = getattr(self.scheduler, "connector", None)
         self.flight: deque[tuple[Any, Any]] = deque()
 

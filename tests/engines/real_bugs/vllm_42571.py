@@ -16,37 +16,36 @@ AFFECTED, FIXED = "0.22.1", "0.23.0"
 UNIT = 16
 
 
-CPU_BLOCKS = 5
+CPU_BLOCKS = 13
+FULL_AT = 512
+"""Tokens at which the first copies are done: the host pool has been full for a while."""
 
 
 def plan() -> Plan:
     groups = [full(4 * UNIT), sliding(UNIT, 2 * UNIT)]
-    page = groups[0].kv_cache_spec.page_size_bytes + groups[1].kv_cache_spec.page_size_bytes
+    size = sum(group.kv_cache_spec.page_size_bytes for group in groups) * CPU_BLOCKS
     return Plan(
-        groups, blocks=12, block=UNIT, budget=64, connector="SimpleCPUOffloadConnector",
-        connector_config={"cpu_bytes_to_use": CPU_BLOCKS * page},
+        groups, blocks=22, block=UNIT, budget=64, connector="SimpleCPUOffloadConnector",
+        connector_config={"cpu_bytes_to_use": size},
     )  # fmt: skip
 
 
 def drive(engine: Engine) -> None:
-    engine.request("long", [i % 200 + 3 for i in range(20)], output=230)
-    engine.request("other", [i % 50 + 3 for i in range(20)], output=2)
+    long = engine.request("long", [i % 200 + 3 for i in range(20)], output=600)
     copying: list[int] = []
-    for _ in range(300):
+    for _ in range(700):
         if not engine.scheduler.has_unfinished_requests():
             break
         step = engine.plan_step()
-        # Copies are slow: what was begun is done once the host pool has been full for a while.
-        late = len(copying) > 3 and engine.scheduler.requests["long"].num_computed_tokens % 160 == 0
-        done, copying = (copying, []) if late else ([], copying)
+        done, copying = (copying, []) if long.num_computed_tokens >= FULL_AT else ([], copying)
         engine.end_step(worker_meta=_stored(done))
         event = getattr(step.kv_connector_metadata, "store_event", -1)
         if event >= 0:
             copying.append(event)
-    step = engine.plan_step()
+    engine.plan_step()
     engine.end_step(worker_meta=_stored(copying))
-    engine.request("next", [i % 60 + 9 for i in range(40)], output=40)
-    engine.run(60)
+    engine.request("next", [i % 60 + 9 for i in range(600)], output=20)
+    engine.run(40)
 
 
 def _stored(events: list[int]) -> Any:
