@@ -32,7 +32,8 @@ def command(
         groups = _latest(declared, "group")
         if format is Format.JSON:
             counts = {kind: n for kind, n in opened.kinds.items() if n}
-            print_json({**opened.meta, "kinds": counts, "pools": pools, "groups": groups})
+            told = {"remarks": opened.remarks} if opened.remarks else {}
+            print_json({**opened.meta, "kinds": counts, "pools": pools, "groups": groups, **told})
         else:
             _print(opened, pools, groups)
 
@@ -55,6 +56,7 @@ def _print(trace: Trace, pools: list[dict[str, Any]], groups: list[dict[str, Any
         ("sources", _sources(meta["sources"])),
         ("lost", f"{meta['dropped']:,} events that the recorder dropped" * bool(meta["dropped"])),
     ]
+    facts += [("remark", remark) for remark in trace.remarks]
     print_table(("", ""), [fact for fact in facts if fact[1]])
     if meta.get("clocks"):
         _print_clocks(meta["clocks"])

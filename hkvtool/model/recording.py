@@ -115,6 +115,9 @@ def stage_of(folder: str | os.PathLike[str]) -> Stage:
     return Stage.DIED if os.path.exists(path) else stage_of(folder)
 
 
+_ROW_BYTES = 64
+"""Stands for a row of a segment where it is counted how far the reading is."""
+
 RowsOf = Callable[[str, Sealed, int], Iterator["tuple[int, int, int, bytes]"]]
 """Reads one ring's rows of a segment: the file's path, what it says, the number of the row group.
 Gives kind, sequence number, time and payload; raises OSError where the file cannot be read."""
@@ -234,6 +237,7 @@ class Part:
                 count.unreadable[os.path.basename(path)] = e.strerror or str(e)
                 own = RingCount(dropped=sealed.next_seq - sealed.first_seq)
             count.rings.add(own)
+            count.read_bytes += _ROW_BYTES * sealed.rows
             if sealed.error:
                 count.failed[sealed.ring] = sealed.error
             after = sealed.next_seq
@@ -318,6 +322,7 @@ def writers_of(folder: str, count: RecordingCount) -> list[Writer]:
         for group, sealed in enumerate(segment.rings):
             part = writer(sealed.host, sealed.pid, sealed.thread).part(sealed.started)
             part.wall = sealed.wall
+            count.total_bytes += _ROW_BYTES * sealed.rows
             part.segments.append((path, sealed, group))
     return sorted(writers.values(), key=lambda writer: writer.started)
 

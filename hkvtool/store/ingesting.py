@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
@@ -85,6 +86,15 @@ class RecordingTrace(JsonlTrace):
             self._discard()
             raise
         super().__init__(path, self._spool.name)
+
+    @property
+    def remarks(self) -> list[str]:
+        return self.found.problems()
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        self._summarized().clocks = [clock.fact() for clock in self.found.clocks.values()]
+        return super().meta
 
     def close(self) -> None:
         self._discard()

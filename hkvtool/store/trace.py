@@ -56,6 +56,11 @@ class Trace(ABC):
         return [e for e in found if e.problem is None and check_keys(dict(e.data)) is None]
 
     @property
+    def remarks(self) -> list[str]:
+        """What a person should know of how it was recorded, where it was not ingested yet."""
+        return []
+
+    @property
     def count(self) -> int:
         """Number of events."""
         return int(self.meta["events"])

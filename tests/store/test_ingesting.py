@@ -31,6 +31,7 @@ def test_live_recording_opens_as_it_is_now(recording: Recording) -> None:
     with open_trace(recording.folder) as trace:
         recording.emit("free", group="kv", req="r1", blocks=[3, 2, 1])
         assert trace.count == 4 and trace.meta["engine"] == "e"
+        assert "still being recorded" in trace.remarks[0]
         assert [e.ev for e in trace.events()] == ["trace", "pool", "group", "alloc"]
     with open_trace(recording.folder) as trace:
         assert [e.ev for e in trace.events(req="r1")] == ["alloc", "free"]
