@@ -9,6 +9,8 @@ from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
+from hkvtool.state.blocks import generation
+from hkvtool.state.content import covers
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind, Span
 from hkvtool.state.needs import pieces
@@ -67,7 +69,11 @@ class Stores(Silent):
             if slot < 0 or not known(ctx.fold, slot):
                 continue
             span = stated[i] if stated else self._taken(group, slot)
-            fault = self._fault(group, slot, span, reader)
+            held = generation(ctx.fold.st, slot, MISSING if event.step is None else event.step)
+            if held != ctx.fold.st.gen[slot]:
+                fault = self._left(group, slot, span, held)
+            else:
+                fault = self._fault(group, slot, span, reader)
             if fault is None:
                 continue
             if fault.kind in (Kind.EMPTY, Kind.SHORT):
@@ -89,6 +95,16 @@ class Stores(Silent):
         if st.cgen[c] != st.gen[slot] and st.start[slot] != MISSING:
             low = st.start[slot]
         return (low, low + group.block_tokens)
+
+    def _left(self, group: Group, slot: int, span: Span, held: int) -> Fault | None:
+        """A store that follows its step while the block has been given away: what the step left
+        must still be there."""
+        st = self.ctx.fold.st
+        c = self.ctx.fold.component(slot, group)
+        if covers(st, c, held, span[0], span[1], group.block_tokens):
+            return None
+        why = "the block was given away, and what it held was cleared or overwritten before"
+        return Fault("HKV105", Kind.REWRITTEN, slot, span, why)
 
     def _fault(self, group: Group, slot: int, span: Span, reader: int) -> Fault | None:
         st = self.ctx.fold.st

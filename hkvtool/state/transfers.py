@@ -22,7 +22,7 @@ from hkvtool.state.arrays import (
     UNKNOWN,
     VAGUE,
 )
-from hkvtool.state.blocks import used
+from hkvtool.state.blocks import generation, used
 from hkvtool.state.content import fresh, mark_bytes, settle_published, void
 
 
@@ -67,9 +67,10 @@ def imagine(st: Any, r: int, g: int, lo: int, hi: int) -> None:
 def begin(
     st: Any, store: int, g: int, base: int, far: int, far_base: int, handle: int, blk: Any,
     b0: int, b1: int, blk2: Any, c0: int, c1: int, t0: int, t1: int, version: int, kver: int,
-    pos: int,
+    step: int, pos: int,
 ) -> None:  # fmt: skip
-    """A transfer starts. The device blocks of a load are unreadable until it ends."""
+    """A transfer starts. The device blocks of a load are unreadable until it ends. A store that
+    carries a step reads what that step left, even where the block is another's by now."""
     width = st.h[COMPONENTS]
     unit = st.g_tokens[g]
     off = st.h[ARENA]
@@ -103,7 +104,8 @@ def begin(
             source = peer
             comp = far_component(st, g, far) if far >= 0 else comp
         if source >= 0:
-            capture(st, r + 4, source * width + comp, st.gen[source])
+            held = generation(st, s, step) if store == 1 else st.gen[source]
+            capture(st, r + 4, source * width + comp, held)
         told = source >= 0 and st.known[source] != UNKNOWN and st.unsure[source] == 0
         if st.arena[r + 4] == 0 and not told:
             lo, hi = MISSING, MISSING

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from hkvtool.recorder.vllm import manager_hooks as manager
 from hkvtool.recorder.vllm import pool_hooks as pool
 from hkvtool.recorder.vllm import scheduler_hooks as scheduler
+from hkvtool.recorder.vllm import transfer_hooks as transfers
 from hkvtool.recorder.vllm import worker_hooks as worker
 from hkvtool.recorder.vllm.hooks import Hooks
 
@@ -22,6 +23,9 @@ _RUNNER2 = "vllm.v1.worker.gpu.model_runner:GPUModelRunner"
 _RUNNER2_TRANSFERS = "vllm.v1.worker.gpu.kv_connector:KVConnector"
 _CORE = "vllm.v1.engine.core:EngineCore"
 _WORKER = "vllm.v1.worker.worker_base:WorkerBase"
+_OFFLOAD = "vllm.distributed.kv_transfer.kv_connector.v1.offloading"
+_OFFLOAD_WORKER = f"{_OFFLOAD}.worker:OffloadingConnectorWorker"
+_OFFLOAD_SCHEDULER = f"{_OFFLOAD}.scheduler:OffloadingConnectorScheduler"
 _EXECUTOR = "vllm.v1.executor.abstract:Executor"
 _REQUEST = "vllm.v1.request:Request"
 
@@ -153,6 +157,15 @@ POINTS = (
     ChokePoint(
         "transfers begun (V2)", _RUNNER2_TRANSFERS, "pre_forward", ("scheduler_output",),
         worker.transfers_begun, NOTHING, subclasses=True,
+    ),
+    ChokePoint("offload worker", _OFFLOAD_WORKER, "_init_worker", (), transfers.worker_made, NOTHING),
+    ChokePoint(
+        "offload jobs", _OFFLOAD_WORKER, "handle_preemptions", ("kv_connector_metadata",),
+        transfers.jobs_seen, NOTHING,
+    ),
+    ChokePoint(
+        "offload output", _OFFLOAD_SCHEDULER, "update_connector_output", ("connector_output",),
+        transfers.outputs_taken, NOTHING,
     ),
 )  # fmt: skip
 """In the order in which they are wrapped."""

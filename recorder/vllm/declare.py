@@ -30,6 +30,13 @@ def declare(hooks: Hooks, manager: Any) -> None:
         _declare_group(hooks, state, one, worker or config, layers)
 
 
+def group_name(config: Any, number: int, pool: str) -> str:
+    """What a cache group is called: the same in every process that has the config."""
+    first = specs.parts(config.kv_cache_groups[number])[0]
+    stem = specs.role(first) or specs.kind(first.spec)[2]
+    return f"{stem}{number}" if pool == "gpu" else f"{stem}{number}@{pool.removeprefix('gpu@')}"
+
+
 def _pool_of(hooks: Hooks, pool: Any) -> PoolState:
     known = getattr(pool, "hkvtool_state", None)
     if known is not None and known.hooks is hooks:
@@ -50,8 +57,7 @@ def _declare_group(
 ) -> None:
     number = manager.kv_cache_group_id
     found = specs.parts(config.kv_cache_groups[number])
-    stem = specs.role(found[0]) or specs.kind(found[0].spec)[2]
-    table = f"{stem}{number}" if state.name == "gpu" else f"{stem}{number}@{state.name}"
+    table = group_name(config, number, state.name)
     state.groups[number] = table
     state.units[number] = manager.block_size
     kernel = hooks.kernel_blocks

@@ -47,6 +47,10 @@ class Hooks:
         """Steps in a row that had nothing to do though requests are there."""
         self.kernel_blocks: list[int] | None = None
         """Tokens in a block as each group's kernels see it, where a worker here has said so."""
+        self.worker_step: int | None = None
+        """The last step that a worker of this process has made ready."""
+        self.transfers: Any = None
+        """The transfers of the connector's worker in this process, if there is one."""
         self.imports = Imports()
         self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
         self._pools: list[PoolState] = []

@@ -77,6 +77,7 @@ def step_begun(name: str, *, marks: bool) -> Callable[[Hooks, Any], Callable[...
             try:
                 step = getattr(scheduler_output, STEP, None)
                 if step is not None and _leads(self):
+                    hooks.worker_step = step
                     _tell_before(hooks, step, scheduler_output)
                     if marks:
                         _tell_begin(hooks, step)
