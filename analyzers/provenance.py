@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +118,10 @@ class Follow(Silent):
 
     def before(self, event: Event) -> None:
         if event.req != self.name:
+            if event.ev == "use" and event.req is None and self._in_step(event):
+                # Reads of the whole batch are its own where they are of what it holds.
+                self.last = event.pos
+                self._use(event, self._held_in(event))
             return
         if self.first is None:
             self.first = event.pos
@@ -130,7 +135,7 @@ class Follow(Silent):
             self._close(event)
             self._bring(event)
         elif event.ev == "use" and not event.get("pad"):
-            self._use(event)
+            self._use(event, self.ctx.slots(event))
         elif event.ev in ("finish", "abort", "preempt"):
             self._close(None)
 
@@ -213,7 +218,16 @@ class Follow(Silent):
                     self._read.discard((slot, group.name))
                     self.sources[slot, group.name] = self._source(slot, group)
 
-    def _use(self, event: Event) -> None:
+    def _in_step(self, event: Event) -> bool:
+        return event.step is not None and self.name in self.ctx.step_reqs.get(event.step, ())
+
+    def _held_in(self, event: Event) -> list[int]:
+        """What of an event's blocks the request held when the step was dispatched."""
+        request = self._request()
+        at = self.ctx.dispatched.get(event.step or 0, event.pos)
+        return [s for s in self.ctx.slots(event) if s >= 0 and request.held_at(s, at)]
+
+    def _use(self, event: Event, slots: Sequence[int]) -> None:
         group = self.ctx.fold.group(event["group"])
         if group is None:
             return
@@ -221,7 +235,7 @@ class Follow(Silent):
         self.groups.add(group.name)
         self.readings.add(event.pos)
         own = reader_number(self.ctx, self._request())
-        for slot in self.ctx.slots(event):
+        for slot in slots:
             if slot < 0 or self.ctx.fold.block_of[slot] in group.pool.reserved:
                 continue
             self.reads += 1

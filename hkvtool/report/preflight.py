@@ -41,7 +41,10 @@ def preflight_lines(found: Preflight, checked: Checked, width: int) -> Iterator[
             yield from _row("alignment cannot be told of", text, width, "yellow")
     errors = report.count(Severity.ERROR)
     said = f"{errors} error{'s' * (errors != 1)}"
-    yield Line(said if errors else f"{said}, as far as both sides say", "bold")
+    if not errors:
+        compared = any(p.compared or not p.lacking for p in found.pairings)
+        said += ", as far as both sides say" if compared else ": nothing could be compared"
+    yield Line(said, "bold")
 
 
 def _pairing(pairing: Pairing, width: int) -> Iterator[Line]:

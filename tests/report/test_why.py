@@ -86,6 +86,17 @@ def test_provenance_of_each_reused_block() -> None:
     ]
 
 
+def test_reads_of_a_whole_batch_are_those_of_what_a_request_holds() -> None:
+    batch = [
+        Event.of(e.pos, {k: v for k, v in e.data.items() if e.ev != "use" or k != "req"})
+        for e in told.good()
+    ]
+    named, found = why(told.good(), "r2"), why(batch, "r2")
+    assert found.coverage == named.coverage and found.coverage.of_reads == 3
+    assert [s.block for s in found.sources] == [s.block for s in named.sources]
+    assert why(batch, "r1").coverage.of_reads == 0
+
+
 def test_a_loss_before_everything_it_rests_on_does_not_matter() -> None:
     found = why(told.loss("before"), "r3")
     assert found.verdict is Verdict.EXONERATED and not found.lost
