@@ -118,22 +118,32 @@ async def _measured(path: str) -> Costs:
                 for y in range(view.size.height):
                     view.render_line(y)
 
+            def pressed(key: str) -> Callable[[], Any]:
+                return lambda: pilot.press(key)
+
+            def gone(pos: int) -> Callable[[], Any]:
+                return lambda: app.go(pos)
+
+            def turned(name: str) -> Callable[[], Any]:
+                return lambda: app.action_view(name)
+
+            def settled() -> bool:
+                return app.quiet
+
             for _ in range(_TIMES):
                 await timed("draw the map again", lines, lambda: True)
+            for _ in range(_TIMES):
+                await timed("seek anywhere", gone(rng.randrange(session.first, session.last)),
+                            settled)  # fmt: skip
             for key, what in (
                 ("right_square_bracket", "next event"), ("left_square_bracket", "event before"),
                 ("greater_than_sign", "next step"), ("minus", "zoom out"), ("plus", "zoom in"),
                 ("c", "colour by another"),
             ):  # fmt: skip
                 for _ in range(_TIMES):
-                    await timed(what, lambda key=key: pilot.press(key), lambda: app.quiet)
-            for _ in range(_TIMES):
-                target = rng.randrange(session.first, session.last)
-                await timed("seek anywhere", lambda t=target: app.go(t), lambda: app.quiet)
-            for view_name in ("hit", "events", "requests"):
-                await timed(
-                    f"open {view_name}", lambda v=view_name: app.action_view(v), lambda: app.quiet
-                )
+                    await timed(what, pressed(key), settled)
+            for name in ("hit", "events", "requests"):
+                await timed(f"open {name}", turned(name), settled)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         return Costs(session.trace.count, blocks, costs, peak)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hkvtool.model.events import EVENTS
+from hkvtool.store.connect import explained
 from hkvtool.store.duck import DuckTrace
 from hkvtool.store.trace import Trace
 
@@ -65,10 +66,11 @@ def timeline(trace: Trace, stretches: int) -> Timeline:
 
 
 def _count_stored(trace: DuckTrace, first: int, length: int, counts: Any, ts: Any) -> None:
-    rows = trace.select(
-        f"SELECT (pos - {first}) // {length} AS stretch, ev, count(*), min(ts) FROM events "
-        "GROUP BY ALL"
-    ).fetchall()
+    with explained(trace.path):
+        rows = trace.select(
+            f"SELECT (pos - {first}) // {length} AS stretch, ev, count(*), min(ts) FROM events "
+            "GROUP BY ALL"
+        ).fetchall()
     for place, kind, count, when in rows:
         if 0 <= place < len(counts) and kind < KINDS:
             counts[place, kind] += count

@@ -347,6 +347,10 @@ class Tui(Asking):
             view = words.tab_at(tabs, event.x)
             if view:
                 self.action_view(view)
+        elif isinstance(widget, Lines) and widget.id == "keys":
+            name = words.action_at(self.current, self.size.width, event.x)
+            if name:
+                self.run_worker(self.run_action(name))
 
     def open_key(self, key: Any) -> None:
         """Open what a line stands for."""

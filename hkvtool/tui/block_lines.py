@@ -16,6 +16,9 @@ from hkvtool.tui.lines import Line, fitted, heading, labelled, line, wrapped
 MOST_LIFE = 400
 """Events of a life that are listed; the line above it shows all."""
 
+_GENERATIONS = 10
+"""Generations whose lines are drawn: the cursor's, those before, two behind."""
+
 _MARKS = {
     "alloc": "A", "write": "w", "seal": "s", "index": "i", "use": "u", "free": "f", "publish": "P",
     "unpublish": "U", "touch": "t", "zero": "z", "copy": "c", "load_begin": "l", "load_end": "L",
@@ -38,10 +41,11 @@ def block_lines(
     if not states:
         what = "reserved: never handed out" if reserved else "no event has named it yet"
         yield line((place, "bold"), "  ", (what, "dim"))
-    for number, state in enumerate(states):
-        if number:
-            yield line("")
-        yield from _record(place, state, width)
+    else:
+        yield from _shared(place, states[0], width)
+    for state in states:
+        yield line("")
+        yield from _record(state, width)
         yield from _layout(facts.get(state.group, {}), width)
     named = [f for f in findings if f.pool == block[0] and block[1] in f.blocks]
     if named:
@@ -57,11 +61,19 @@ def block_lines(
     yield from life_lines(life, now, width)
 
 
-def _record(place: str, s: CacheBlockState, width: int) -> Iterator[Line]:
+def _shared(place: str, s: CacheBlockState, width: int) -> Iterator[Line]:
+    """What is so of the block, whichever group looks at it."""
+    yield line((place, "bold"), (f"  generation {s.generation}", ""), (f"  {s.residency}", "dim"))
+    yield from labelled("refs", _references(s), width)
+    yield from labelled("hash", shown(s.published) if s.published else "none", width)
+    yield from labelled("touched", f"at {s.last_touch}", width)
+
+
+def _record(s: CacheBlockState, width: int) -> Iterator[Line]:
+    """What it is to one group."""
     yield line(
-        (place, "bold"), "  ", (str(s.form), f"form:{s.form}"), "  ", (shown(s.group), "dim"),
-        (f"  gen {s.generation} v{s.version}", "dim"),
-    )  # fmt: skip
+        (str(s.form), f"form:{s.form}"), "  ", (shown(s.group), "bold"), (f"  v{s.version}", "dim")
+    )
     if s.uncertain:
         yield line(("? uncertain", "warn"), ("  events were lost, or none described it", "dim"))
     elif s.recoverable:
@@ -70,10 +82,6 @@ def _record(place: str, s: CacheBlockState, width: int) -> Iterator[Line]:
         yield from _why_not(s, width)
     tokens = "none" if s.tokens is None else f"{s.tokens[0]}..{s.tokens[1]}, {s.written} written"
     yield from labelled("tokens", tokens, width)
-    yield from labelled("refs", _references(s), width)
-    yield from labelled("hash", shown(s.published) if s.published else "none", width)
-    yield from labelled("residency", s.residency, width)
-    yield from labelled("touched", f"at {s.last_touch}", width)
 
 
 def _references(s: CacheBlockState) -> str:
@@ -134,7 +142,7 @@ def life_lines(life: Sequence[Moment] | None, now: int, width: int) -> Iterator[
     if not life:
         yield line(("no event names it", "dim"))
         return
-    for generation, moments in _generations(life):
+    for generation, moments in _generations(life, now):
         name = "before" if generation is None else f"gen {generation}"
         spans = [(f"{name:<8}", "label")]
         room = width - 8
@@ -161,13 +169,15 @@ def life_lines(life: Sequence[Moment] | None, now: int, width: int) -> Iterator[
         yield line((f"{m.event.pos:>6} ", at or "label"), (text, role), key=("pos", m.event.pos))
 
 
-def _generations(life: Sequence[Moment]) -> Iterator[tuple[int | None, list[Moment]]]:
+def _generations(life: Sequence[Moment], now: int) -> Iterator[tuple[int | None, list[Moment]]]:
     found: list[tuple[int | None, list[Moment]]] = []
     for m in life:
         if not found or found[-1][0] != m.generation:
             found.append((m.generation, []))
         found[-1][1].append(m)
-    return iter(found[-12:])
+    here = sum(1 for _, moments in found if moments[0].event.pos <= now)
+    end = min(len(found), max(here + 2, _GENERATIONS))
+    return iter(found[max(0, end - _GENERATIONS) : end])
 
 
 def _role(ev: str) -> str:

@@ -27,9 +27,20 @@ def opened(path: str) -> Iterator[Session]:
                 yield live.first()
             return
         with _fit(path, folder) as trace:
+            if trace.count >= PLAIN_LIMIT:
+                _compile()
             if not trace.count:
                 raise TraceError(f"{path}: there is no event in it")
             yield Session(trace, trace.path)
+
+
+def _compile() -> None:
+    """Compile the fold where that was never done: it takes about a minute, and what it says of
+    that would be lost behind the screen."""
+    from hkvtool.state import jit
+
+    if not any(jit.cache_folder().rglob("*.nbc")):
+        jit.ready()
 
 
 def _fit(path: str, folder: str) -> Trace:

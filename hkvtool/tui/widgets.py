@@ -45,13 +45,6 @@ class Lines(Widget):
 
     DEFAULT_CSS = "Lines { height: 1; width: 1fr; }"
 
-    class Clicked(Message):
-        """A line with a key was clicked."""
-
-        def __init__(self, key: Any) -> None:
-            super().__init__()
-            self.key = key
-
     def __init__(self, *, id: str | None = None, role: str = "") -> None:
         super().__init__(id=id)
         self._lines: Sequence[Line] = ()
@@ -67,15 +60,6 @@ class Lines(Widget):
         base = palette.base() + (palette.role(self._role) if self._role else palette.base())
         row = self._lines[y] if y < len(self._lines) else line("")
         return strip_of(row, self.size.width, palette, base)
-
-    def key_at(self, x: int, y: int) -> Any:
-        """The key of the span or line at a place."""
-        return self._lines[y].key if 0 <= y < len(self._lines) else None
-
-    def on_click(self, event: events.Click) -> None:
-        key = self.key_at(event.x, event.y)
-        if key is not None:
-            self.post_message(self.Clicked(key))
 
 
 class LineList(ScrollView, can_focus=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from hkvtool.model.forms import NEEDS
 from hkvtool.model.text import shown
 from hkvtool.tui import palette as p
-from hkvtool.tui.actions import ACTIONS, VIEWS, keys_of
+from hkvtool.tui.actions import ACTIONS, VIEWS, Action, keys_of
 from hkvtool.tui.lines import Line, Span, heading, labelled, line, wrapped
 from hkvtool.tui.mosaic import DETAIL, View
 
@@ -71,22 +72,54 @@ def tab_at(tabs: Line, x: int) -> str | None:
     return None
 
 
-def key_spans(view: str, width: int) -> Line:
-    """The keys that matter here."""
-    spans: list[Span] = [(" ", "bar")]
+_PAIRS = {
+    "next_event": ("[ ]", "last_event"), "next_step": ("< >", "last_step"),
+    "zoom_in": ("- +", "zoom_out"),
+}  # fmt: skip
+"""Actions that the key bar shows with the one that undoes them: a click on its left half."""
+
+
+class KeyPiece(NamedTuple):
+    """One action on the key bar, and the columns where it stands."""
+
+    start: int
+    keys: str
+    action: Action
+
+
+def key_pieces(view: str, width: int) -> list[KeyPiece]:
+    """The keys that matter here, as far as there is room."""
+    found: list[KeyPiece] = []
     used = 1
     for action in ACTIONS:
         if not action.short or (action.views and view not in action.views):
             continue
-        key = keys_of(action).split()[0]
-        both = {"next": "[ ]", "next_step": "< >", "zoom_in": "- +"}.get(action.name, key)
-        both = "[ ]" if action.name == "next_event" else both
-        piece = len(both) + len(action.short) + 3
-        if used + piece > width:
+        keys = _PAIRS.get(action.name, (keys_of(action).split()[0], ""))[0]
+        size = len(keys) + len(action.short) + 3
+        if used + size > width:
             break
-        spans += [(both, "bar-bold"), (f" {action.short}  ", "bar-dim")]
-        used += piece
+        found.append(KeyPiece(used, keys, action))
+        used += size
+    return found
+
+
+def key_spans(view: str, width: int) -> Line:
+    """The key bar."""
+    spans: list[Span] = [(" ", "bar")]
+    for piece in key_pieces(view, width):
+        spans += [(piece.keys, "bar-bold"), (f" {piece.action.short}  ", "bar-dim")]
+    used = sum(len(text) for text, _ in spans)
     return line(*spans, (" " * max(0, width - used), "bar"))
+
+
+def action_at(view: str, width: int, x: int) -> str | None:
+    """The action that stands at a column of the key bar."""
+    piece = next((k for k in reversed(key_pieces(view, width)) if k.start <= x), None)
+    if piece is None:
+        return None
+    if piece.action.name in _PAIRS and x == piece.start:
+        return _PAIRS[piece.action.name][1]
+    return piece.action.name
 
 
 def legend_lines(view: View, width: int) -> Iterator[Line]:
@@ -168,8 +201,3 @@ def reproduce(path: str, view: str, pos: int, block: tuple[str, int] | None, fin
     if view in ("map", "block") and block:
         return f"hkvtool block {quoted} {shown(block[0])}:{block[1]} --at {pos}"
     return f"hkvtool events {quoted} --since {max(1, pos - 20)} --until {pos + 20}"
-
-
-def names_of(values: Sequence[str]) -> str:
-    """A few names."""
-    return ", ".join(shown(v) for v in values[:6]) + (", …" if len(values) > 6 else "")

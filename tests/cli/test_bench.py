@@ -58,3 +58,18 @@ def test_the_engine_is_the_same_recorded_or_not(hkvtool: Any) -> None:
     assert (bare["name"], recorded["name"]) == ("not recorded", "recorded")
     assert bare["events"] == recorded["events"] > 0
     assert bare["steps"] == recorded["steps"]
+
+
+def test_the_terminal_application_is_measured(hkvtool: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.duckdb"
+    found = json.loads(
+        hkvtool(
+            "bench", "tui", "--events", "2000", "--blocks", "1000", "--keep", str(kept),
+            "--format", "json",
+        ).out
+    )  # fmt: skip
+    names = [cost["what"] for cost in found["costs"]]
+    assert {"first paint", "next event", "seek anywhere", "open hit"} <= set(names)
+    assert all(cost["cpu"] and len(cost["cpu"]) == len(cost["wall"]) for cost in found["costs"])
+    assert found["blocks"] > 300 and found["peak_mib"] > 50
+    assert kept.exists()

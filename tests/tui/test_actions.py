@@ -239,6 +239,23 @@ def test_the_mouse_chooses_views_cells_and_moments(cases, drive) -> None:  # typ
     drive(cases["A01"].bad, talk)
 
 
+def test_the_key_bar_is_clicked(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        bar = d.text.splitlines()[-1]
+        pos = d.app.look.pos
+        await d.pilot.click("#keys", offset=(bar.index("event"), 0))
+        await d.settle()
+        assert d.app.look.pos == pos + 1
+        await d.pilot.click("#keys", offset=(bar.index("["), 0))
+        await d.settle()
+        assert d.app.look.pos == pos
+        await d.pilot.click("#keys", offset=(bar.index("help"), 0))
+        await d.settle()
+        d.has("Moving", "every action by name")
+
+    drive(cases["A01"].bad, talk)
+
+
 def test_scrubbing_by_keys(cases, drive) -> None:  # type: ignore[no-untyped-def]
     async def talk(d: Driver) -> None:
         d.app.query_one("#axis").focus()
