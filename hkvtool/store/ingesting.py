@@ -17,14 +17,20 @@ from hkvtool.model.recording import (
     read_recording,
     read_recordings,
     stage_of,
+    weight_of,
 )
 from hkvtool.store.derive_reads import derive_reads
+from hkvtool.store.duck import DuckTrace
 from hkvtool.store.lines import JsonlTrace
 from hkvtool.store.segments import segment_rows
 from hkvtool.store.summary import Summary
+from hkvtool.store.trace import Trace
 from hkvtool.store.writer import TraceWriter
 
 _TOLD_EVERY = 4096
+
+_LONG = 50_000
+"""Events from which on a recording is long."""
 
 Progress = Callable[[int, int], None]
 """Told how many bytes of how many have been read."""
@@ -60,6 +66,36 @@ def _stage_of_all(folders: list[str | os.PathLike[str]]) -> Stage:
     """Complete where all are; else how the first stands that is not."""
     stages = [stage_of(folder) for folder in folders]
     return next((stage for stage in stages if stage is not Stage.COMPLETE), Stage.COMPLETE)
+
+
+def open_recording(path: str) -> Trace:
+    """A recording as it is now. One that is long is ingested first, into a file that goes away:
+    that takes less than reading it twice. Raises TraceError."""
+    long = weight_of(path) > _LONG
+    return IngestedRecording(path) if long else RecordingTrace(path)
+
+
+class IngestedRecording(DuckTrace):
+    """A long recording as it was when it was opened."""
+
+    def __init__(self, path: str) -> None:
+        self._aside = tempfile.TemporaryDirectory(prefix="hkvtool-")
+        try:
+            target = os.path.join(self._aside.name, os.path.basename(path.rstrip("/")) + ".duckdb")
+            _, self.found = ingest(path, target)
+            super().__init__(target)
+        except BaseException:
+            self._aside.cleanup()
+            raise
+        self.path = path
+
+    @property
+    def remarks(self) -> list[str]:
+        return self.found.problems()
+
+    def close(self) -> None:
+        super().close()
+        self._aside.cleanup()
 
 
 class RecordingTrace(JsonlTrace):

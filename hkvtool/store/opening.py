@@ -30,9 +30,9 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         stream = stdin()
         return StreamTrace(name, stream, head_of_stream(name, stream))
     if is_recording(name):
-        from hkvtool.store.ingesting import RecordingTrace
+        from hkvtool.store.ingesting import open_recording
 
-        return RecordingTrace(name)
+        return open_recording(name)
     head = head_of(name)
     if head is None:
         with open(name, "rb") as stream:

@@ -153,7 +153,7 @@ def mutate(tmp_path: Path, times: int, chance: random.Random) -> None:
 
 
 def test_damaged_recordings_are_read_or_refused(tmp_path: Path) -> None:
-    mutate(tmp_path, 200, random.Random(11))
+    mutate(tmp_path, 100, random.Random(11))
 
 
 @pytest.mark.soak

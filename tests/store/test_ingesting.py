@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.recorder.recording import Recording, sink
-from hkvtool.store import open_trace
+from hkvtool.store import ingesting, open_trace
 from hkvtool.store.ingesting import ingest
 
 
@@ -52,6 +53,27 @@ def test_ingested_trace_has_the_events_of_the_recording(
         assert [dict(e.data) for e in trace.events()] == live
         assert trace.meta["sources"][0]["file"] == "t.hkv"
     assert ingest(recording.folder, tmp_path / "t.duckdb", force=True)[1].problems() == []
+
+
+def test_long_recording_is_read_once(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_trace(recording.folder) as short:
+        wanted, facts = [dict(e.data) for e in short.events()], short.meta
+    monkeypatch.setattr(ingesting, "_LONG", 0)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with open_trace(recording.folder) as trace:
+        assert isinstance(trace, ingesting.IngestedRecording) and trace.path == recording.folder
+        assert [dict(e.data) for e in trace.events()] == wanted
+        assert trace.meta == facts and "still being recorded" in trace.remarks[0]
+    assert [f.name for f in tmp_path.iterdir()] == ["t.hkv"]
+    recording.close()
+    for ring in Path(recording.folder).glob("*.ring"):
+        ring.write_bytes(ring.read_bytes()[:4096])
+    with pytest.raises(TraceError):
+        open_trace(recording.folder).close()
+    assert [f.name for f in tmp_path.iterdir()] == ["t.hkv"]
 
 
 def test_existing_trace_is_kept_and_failures_leave_nothing(
