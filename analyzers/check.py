@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -53,6 +53,8 @@ ON_UNKNOWN = frozenset({"touch", "free", "write", "seal", "use", "publish", "sli
 """Events that, met by a block nobody has described, show that recording began midway."""
 
 
+Look = Callable[[Event], None]
+
 Observer = Callable[[Context], Family]
 """Makes something that sees what the families see, and reports nothing."""
 
@@ -67,12 +69,15 @@ def check(
     families have, and finish after them.
     """
     if evidence is None:
-        evidence, events = _evidence(iter(events))
+        evidence, events = settled(events)
     with uncollected():
-        return _Check(evidence, observers).run(events)
+        return Check(Context(evidence), observers).run(events)
 
 
-def _evidence(events: Iterator[Event]) -> tuple[Evidence, Iterable[Event]]:
+def settled(events: Iterable[Event]) -> tuple[Evidence, Iterable[Event]]:
+    """The evidence of a trace, and all its events: where none is declared they are held in memory
+    to see which kinds there are."""
+    events = iter(events)
     head: list[Event] = []
     seen = Evidence()
     for event in events:
@@ -86,23 +91,30 @@ def _evidence(events: Iterator[Event]) -> tuple[Evidence, Iterable[Event]]:
     return evidence_of(rest), rest
 
 
-class _Check:
-    def __init__(self, evidence: Evidence, observers: Sequence[Observer] = ()) -> None:
-        self.ctx = Context(evidence)
+class Check:
+    """The families over one trace."""
+
+    def __init__(self, ctx: Context, observers: Sequence[Observer] = ()) -> None:
+        self.ctx = ctx
         self.integrity = Integrity(self.ctx)
         self.tally = Tally(self.ctx)
         self.families: list[Family] = [family(self.ctx) for family in FAMILIES]
         self.observers = [observer(self.ctx) for observer in observers]
         seeing = [*self.families, self.tally, *self.observers]
-        self.before = [f.before for f in seeing if type(f).before is not Silent.before]
-        self.after = [f.after for f in seeing if type(f).after is not Silent.after]
+        self.before: list[Look] = [f.before for f in seeing if type(f).before is not Silent.before]
+        self.after: list[Look] = [f.after for f in seeing if type(f).after is not Silent.after]
         self.count = 0
         self.header: dict[str, Any] = {}
 
     def run(self, events: Iterable[Event]) -> Report:
+        """All events in order, then the report."""
         for event in events:
             self.count += 1
-            self._event(event)
+            self.event(event)
+        return self.report()
+
+    def report(self) -> Report:
+        """The trace has ended: what was found, and what could not be evaluated."""
         ctx = self.ctx
         ctx.event = None
         for family in self.families:
@@ -130,13 +142,14 @@ class _Check:
             inconclusive,
         )  # fmt: skip
 
-    def _event(self, event: Event) -> None:
+    def event(self, event: Event) -> None:
+        """Ask every family about one event, before and after it is folded."""
         ctx = self.ctx
         event = event.meant
         problem = event.problem
         ctx.meet(event)
         if problem is None:
-            self._note(event)
+            self.note(event)
             self._unknown(event)
         self.integrity.before(event)
         if problem is None:
@@ -167,7 +180,8 @@ class _Check:
             else:
                 ctx.blame.carry(far, near)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """What an event says of the trace, of steps and of evidence."""
         ctx = self.ctx
         ctx.note(event)
         if event.ev == "trace":

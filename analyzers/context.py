@@ -16,6 +16,7 @@ from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
 from hkvtool.model.rules import RULES, Severity
 from hkvtool.state.declarations import Group
+from hkvtool.state.fold import Fold
 from hkvtool.state.order import Order
 from hkvtool.state.order_stamp import Stamp
 from hkvtool.state.requests import Request
@@ -32,9 +33,11 @@ _ALONE = frozenset("2459")
 class Context(Scene):
     """Shared by the families of one check of one trace."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        super().__init__()
-        self.order = Order()
+    def __init__(
+        self, evidence: Evidence, fold: Fold | None = None, order: Order | None = None
+    ) -> None:
+        super().__init__(fold)
+        self.order = order or Order()
         self.blame = Blame(self.fold)
         self.evidence = frozenset(evidence.classes)
         self.lane_evidence: dict[str, frozenset[str]] = {}

@@ -40,9 +40,9 @@ class GroupIntersection(Silent):
             for key in [k for k in self.pending if k[0] == event.req]:
                 del self.pending[key]
         elif event.ev in ("use", "write", "seal", "index") and not event.get("pad"):
-            self._due(event)
+            self.due(event)
         elif event.ev == "retire" and self.pending:
-            self._overdue(event)
+            self.overdue(event)
 
     def after(self, event: Event) -> None:
         self.codecs.follow(event)
@@ -83,7 +83,7 @@ class GroupIntersection(Silent):
 
     # --- what was put off ------------------------------------------------------------------
 
-    def _due(self, event: Event) -> None:
+    def due(self, event: Event) -> None:
         """The request comes to use a group whose resume could not be judged before."""
         if event.req is None or not self.pending:
             return
@@ -104,7 +104,7 @@ class GroupIntersection(Silent):
         slots = [fold.slot(resumed.group.pool, b) for b in resumed.blocks]
         return any(s >= 0 and fold.st.loads[s] > 0 for s in slots)
 
-    def _overdue(self, event: Event) -> None:
+    def overdue(self, event: Event) -> None:
         """A step ended: what its requests resumed and nobody listed a use for is judged now."""
         dispatched = self.ctx.dispatched.get(event["step"])
         members = set(map(str, event.get("reqs") or ()))

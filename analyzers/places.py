@@ -55,13 +55,14 @@ class Place:
     def unordered(self, touch: Touch, order: Order) -> list[Touch]:
         """What is not ordered before an access, the latest first."""
         found: list[Touch] = []
-        access = touch.access
-        own = touch.stamp.lane if access.span is Span.LANE else None
+        access, stamp = touch.access, touch.stamp
+        writes_now, before = access.write, order.before
+        own = stamp.lane if access.span is Span.LANE else None
         for (lane, writes), kept in self.lanes.items():
-            if lane == own or not (writes or access.write):
+            if lane == own or not (writes or writes_now):
                 continue
             for earlier in reversed(kept.values()):
-                if not order.before(earlier.stamp, touch.stamp):
+                if not before(earlier.stamp, stamp):
                     found.append(earlier)
                 elif lane != TRANSFERS:
                     break

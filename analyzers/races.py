@@ -70,20 +70,22 @@ class Races(Silent):
         pool, stamp, step = access.pool, self.ctx.stamp, event.step
         if pool is None or stamp is None or len(access.places) != len(access.blocks):
             return
-        fold = self.ctx.fold
+        fold, places, number, reserved = self.ctx.fold, self.places, pool.id, pool.reserved
+        gen, hazards = fold.st.gen, self.hazards
         slots = [fold.slot(pool, block) for block in access.blocks]
         gens = self.ctx.generations(slots, step)
+        tokens = access.all_slots()
         for i, index in enumerate(access.places):
             slot = slots[i]
-            if slot < 0 or access.blocks[i] in pool.reserved or index in pool.reserved:
+            if slot < 0 or (reserved and (access.blocks[i] in reserved or index in reserved)):
                 continue
-            if slot in self.hazards and gens[i] == fold.st.gen[slot]:
-                del self.hazards[slot]
-            key = (pool.id, index)
-            place = self.places.get(key)
+            if hazards and slot in hazards and gens[i] == gen[slot]:
+                del hazards[slot]
+            key = (number, index)
+            place = places.get(key)
             if place is None:
-                place = self.places[key] = Place()
-            yield place, Touch(access, access.slots(i), stamp, event, slot, gens[i])
+                place = places[key] = Place()
+            yield place, Touch(access, tokens[i], stamp, event, slot, gens[i])
 
     def _meet(self, place: Place, touch: Touch, found: dict[tuple[str, int], Clash]) -> None:
         """Put the races of an access in one place with their like."""

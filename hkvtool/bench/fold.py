@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
-from time import perf_counter, process_time, thread_time
+from time import thread_time
 from typing import Any
 
 from hkvtool.bench.synthetic import synthetic_trace
-from hkvtool.model.errors import HkvError
+from hkvtool.bench.ways import Way, child, peak
 
 PLAIN = 200_000
 """Events that the plain fold is timed on; it costs the same for every event."""
@@ -30,32 +28,6 @@ MOMENTS = 15
 """Positions at which the trace is opened."""
 
 _AT_ONCE = 10_000
-
-
-@dataclass
-class Way:
-    """One way to take in the events of a trace; times in seconds."""
-
-    name: str
-    events: int
-    wall: float = 0.0
-    cpu: float = 0.0
-    peak_mib: int | None = None
-
-    @property
-    def rate(self) -> float:
-        """Events a second of CPU time, which others on the machine disturb least."""
-        return self.events / max(self.cpu, 1e-9)
-
-    @contextmanager
-    def timed(self, clock: Callable[[], float] = process_time) -> Iterator[None]:
-        """Count what is done inside; `clock` tells CPU time, of all threads or of this one."""
-        wall, cpu = perf_counter(), clock()
-        try:
-            yield
-        finally:
-            self.wall += perf_counter() - wall
-            self.cpu += clock() - cpu
 
 
 @dataclass
@@ -97,26 +69,10 @@ def fold_costs(
     with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
         path = keep or Path(folder, "trace.duckdb")
         count = synthetic_trace(path, events, blocks_per_event, progress=told)
-        compiling = _child("compile")
-        found = _child("measure", str(path), str(plain_events))
+        compiling = child(__name__, "compile")
+        found = child(__name__, "measure", str(path), str(plain_events))
         ways = [Way(**way) for way in (*found.pop("ways"), compiling)]
         return FoldCosts(count, blocks_per_event, path.stat().st_size, ways=ways, **found)
-
-
-def _child(*args: str) -> dict[str, Any]:
-    """What this module says as a process of its own."""
-    child = subprocess.run(
-        [sys.executable, "-m", __name__, *args], capture_output=True, text=True, check=False
-    )
-    if child.returncode:
-        said = child.stderr.strip().splitlines()
-        raise HkvError(
-            f"the measuring process ended with {child.returncode}",
-            where=said[-1] if said else "",
-            hint="was there enough memory? --events takes a smaller number",
-        )
-    found: dict[str, Any] = json.loads(child.stdout)
-    return found
 
 
 def _compiling() -> dict[str, Any]:
@@ -144,7 +100,7 @@ def _measured(path: str, plain_events: int) -> dict[str, Any]:
         loop = _bare_loop()
 
         reading, every = Way("reading alone", count), Way("reading every column", count)
-        with _peak(reading), reading.timed():
+        with peak(reading), reading.timed():
             for _ in trace.batches(folded=True):
                 pass
         with every.timed():
@@ -158,7 +114,7 @@ def _measured(path: str, plain_events: int) -> dict[str, Any]:
 
         fold, alone = Way("compiled fold", count), Way("of which folding", count)
         source = _Waiting(trace)
-        with _peak(fold), fold.timed(), alone.timed(thread_time):
+        with peak(fold), fold.timed(), alone.timed(thread_time):
             CompiledFold(source).advance()
         alone.wall -= source.waiting.wall
         alone.cpu -= source.waiting.cpu
@@ -247,20 +203,6 @@ def _bare_loop() -> Callable[[Any], None]:
     empty.flags.writeable = False
     loop((empty,) * 15, empty, empty[:0], empty[:0], seen)
     return run
-
-
-@contextmanager
-def _peak(way: Way) -> Iterator[None]:
-    """Note the most memory that this process takes inside, where the system tells."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        yield
-        return
-    yield
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            way.peak_mib = int(line.split()[1]) >> 10
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ command = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Measure what recording and folding cost here.",
+    help="Measure what recording, folding and checking cost here.",
 )
 
 _FORMAT = Annotated[Format, typer.Option("--format", help="How to print the figures.")]
@@ -72,6 +72,54 @@ def fold(
         middle, most = median(times) * 1000, max(times) * 1000
         rows.append((f"--at, {name}", f"{middle:.0f} ms median, {most:.0f} ms at most"))
     rows.append(("trace", f"{found.file_bytes / max(1, found.events):.1f} bytes an event"))
+    rows.append(("load of the machine", f"{found.load:.1f} on {os.cpu_count()} cores"))
+    print_table(("", ""), rows)
+
+
+@command.command("check")
+def check(
+    events: Annotated[
+        int, typer.Option("--events", min=1_000, max=100_000_000, help="Length of the trace.")
+    ] = 1_000_000,
+    blocks: Annotated[
+        int, typer.Option("--blocks", min=1, max=256, help="Blocks in each event that names some.")
+    ] = 4,
+    plain_events: Annotated[
+        int, typer.Option("--plain-events", min=1, help="Events that the rules alone get.")
+    ] = 20_000,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="This .duckdb trace instead.")
+    ] = None,
+    format: _FORMAT = Format.TABLE,
+) -> None:
+    """Check a synthetic trace as `hkvtool check` does, beside reading it alone and the rules alone.
+
+    Then the share of each family of rules in the latter. Events a second are of CPU time.
+    """
+    from hkvtool.bench.check import check_costs
+
+    with progress("writing the trace", events) as told:
+        found = check_costs(events, blocks, plain_events, trace, told)
+    if format is Format.JSON:
+        print_json(found.facts())
+        return
+    plain = found.way("rules alone")
+    print_table(
+        ["", "events", "wall s", "CPU s", "events / CPU s", "of rules alone", "peak MiB"],
+        [
+            [w.name, w.events, f"{w.wall:.2f}", f"{w.cpu:.2f}", f"{w.rate:,.0f}",
+             f"{w.rate / plain.rate:,.1f}", w.peak_mib]
+            for w in found.ways if w.events
+        ],
+    )  # fmt: skip
+    print_line()
+    total = sum(found.shares.values()) or 1.0
+    rows: list[tuple[str, str]] = [
+        (w.name, f"{w.wall:.1f} s, {w.cpu:.1f} s CPU") for w in found.ways if not w.events
+    ]
+    rows += [(name, f"{100 * taken / total:.1f} % of the rules alone")
+             for name, taken in found.shares.items()]  # fmt: skip
+    rows.append(("findings", f"{found.findings:,}" + "; by the rules" * (not found.screened)))
     rows.append(("load of the machine", f"{found.load:.1f} on {os.cpu_count()} cores"))
     print_table(("", ""), rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,7 +12,7 @@ import typer
 
 from hkvtool.cli.choosing import keep_rules, rule_codes
 from hkvtool.cli.errors import tell
-from hkvtool.cli.traces import watched_events
+from hkvtool.cli.traces import progress, watched_events
 from hkvtool.model.errors import Exit, HkvError, TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Report
@@ -56,6 +57,12 @@ class Asked:
     request: str | None = None
     known: frozenset[str] = frozenset()
     limits: dict[str, int] = field(default_factory=dict)
+    profile: bool = False
+
+    @property
+    def everything(self) -> bool:
+        """Whether the whole trace is asked about as it stands."""
+        return not (self.part or self.limits or self.profile)
 
     @property
     def part(self) -> bool:
@@ -98,6 +105,9 @@ def command(
         list[str] | None,
         typer.Option("--limit", metavar="NAME=N", help="What if there were this limit?"),
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Tell what each family of rules took, on stderr.")
+    ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show findings of one rule and group one by one.")
     ] = False,
@@ -122,7 +132,11 @@ def command(
         raise HkvError("--ignore leaves nothing of --only: no rule would be run")
     refuse_stdin_twice(traces)
     known = frozenset[str]() if baseline is None else known_findings(baseline)
-    asked = Asked(*chosen, since, until, request, known, limits_given(limit or ()))
+    asked = Asked(*chosen, since, until, request, known, limits_given(limit or ()), profile)
+    if profile and (asked.part or asked.limits):
+        raise HkvError(
+            "--profile is of a whole check, without --since, --until, --request, --limit"
+        )
     worst = [Exit.OK]
     kept: list[Checked] = []
     for name in traces:
@@ -158,8 +172,10 @@ def _checked(name: str, asked: Asked, *, with_events: bool) -> Checked:
     from hkvtool.store import open_trace
 
     with open_trace(name) as trace:
-        with watched_events(trace, f"checking {name}") as events:
-            report = _part(trace, events, asked) if asked.part else _whole(events, asked)
+        report = _screen(trace, name) if asked.everything else None
+        if report is None:
+            with watched_events(trace, f"checking {name}") as events:
+                report = _part(trace, events, asked) if asked.part else _whole(events, asked)
         keep_rules(report, asked.only, asked.ignore)
         if asked.known:
             report.trace["known"] = leave_out(report, asked.known)
@@ -173,10 +189,25 @@ def _checked(name: str, asked: Asked, *, with_events: bool) -> Checked:
     return Checked(name, report, kept)
 
 
+def _screen(trace: Trace, name: str) -> Report | None:
+    """The report of a long trace that compiled code finds nothing wrong with."""
+    from hkvtool.analyzers.long_check import screen_of
+
+    total = trace.count if sys.stderr.isatty() else None
+    with progress(f"checking {name}", total) as told:
+        return screen_of(trace, told)
+
+
 def _whole(events: Iterable[Event], asked: Asked) -> Report:
     from hkvtool.analyzers import check
     from hkvtool.analyzers.what_if import under
 
+    if asked.profile:
+        from hkvtool.analyzers.profile import profiled
+
+        report, shares = profiled(events)
+        _print_shares(shares)
+        return report
     if not asked.limits:
         return check(events)
     report = check(under(events, asked.limits))
@@ -193,6 +224,13 @@ def _part(trace: Trace, events: Iterable[Event], asked: Asked) -> Report:
 
     request = None if asked.request is None else request_in(trace, asked.request)
     return check_part(events, request, asked.since, asked.until, asked.limits)
+
+
+def _print_shares(shares: dict[str, float]) -> None:
+    """What each family of rules took, the most first."""
+    total = sum(shares.values()) or 1.0
+    for name, seconds in sorted(shares.items(), key=lambda item: -item[1]):
+        print(f"{seconds:9.3f} s  {100 * seconds / total:5.1f} %  {name}", file=sys.stderr)
 
 
 def _verdict(report: Report, fail_on: FailOn) -> Exit:

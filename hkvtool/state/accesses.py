@@ -68,17 +68,31 @@ class Access:
         Accesses of one group that touch different slots of a block do not touch the same
         bytes: a decode step appends while the block's earlier tokens are read.
         """
-        group = self.group
-        if self.tokens is None or group is None or group.form == "recurrent":
+        if not self._in_order() or self.tokens is None or self.group is None:
             return None
         start, end = self.tokens
-        size = group.block_tokens
-        first = start // size
-        # A list of another length has holes (a window): no telling which block holds what.
-        if -(-end // size) - first != len(self.places):
-            return None
-        base = (first + i) * size
+        size = self.group.block_tokens
+        base = (start // size + i) * size
         return max(start - base, 0), min(end - base, size)
+
+    def all_slots(self) -> list[tuple[int, int] | None]:
+        """The same of every place; only the first and the last are touched in part."""
+        count = len(self.places)
+        if not self._in_order() or not count or self.group is None:
+            return [None] * count
+        found: list[tuple[int, int] | None] = [(0, self.group.block_tokens)] * count
+        found[0], found[-1] = self.slots(0), self.slots(count - 1)
+        return found
+
+    def _in_order(self) -> bool:
+        """Whether place after place holds the tokens, block by block."""
+        group = self.group
+        if self.tokens is None or group is None or group.form == "recurrent":
+            return False
+        start, end = self.tokens
+        size = group.block_tokens
+        # A list of another length has holes (a window): no telling which block holds what.
+        return -(-end // size) - start // size == len(self.places)
 
 
 def accesses(event: Event, declared: Declarations) -> Sequence[Access]:

@@ -10,7 +10,9 @@ import hashlib
 import logging
 import os
 import types
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hkvtool.model import events, rows
@@ -36,6 +38,9 @@ _INLINED = frozenset(
 )
 """Functions that are compiled into their callers: a call hands over some seventy arrays, and these
 are called for nearly every event. The rest would only make compiling slower."""
+
+_CALLED = frozenset({"run", "forget_dead"})
+"""Functions that are called from Python."""
 
 _log = logging.getLogger("hkvtool")
 
@@ -78,10 +83,20 @@ def ready() -> bool:
     return all(stat.cache_hits and not stat.cache_misses for stat in stats)
 
 
-def cache_folder() -> Path:
+def compiled_with(modules: Sequence[ModuleType], called: Collection[str]) -> dict[str, Any]:
+    """The functions of further modules compiled, each module after those it calls, with those of
+    the fold that they call; those named in `called` can be called from here."""
+    if not _compiled:
+        _compile()
+    found = dict(_compiled)
+    _compile_modules(modules, found, called, cache_folder(modules), "the screen")
+    return found
+
+
+def cache_folder(more: Sequence[ModuleType] = ()) -> Path:
     """Where this version's compiled code is kept."""
     digest = hashlib.sha256()
-    for module in (*_SOURCES, arrays, codes, rows, events):
+    for module in (*_SOURCES, arrays, codes, rows, events, *more):
         digest.update(Path(str(module.__file__)).read_bytes())
     digest.update(Path(__file__).read_bytes())
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -89,17 +104,24 @@ def cache_folder() -> Path:
 
 
 def _compile() -> None:
+    _compile_modules(_SOURCES, _compiled, _CALLED, cache_folder(), "the fold")
+
+
+def _compile_modules(
+    modules: Sequence[ModuleType], known: dict[str, Any], called: Collection[str], folder: Path,
+    what: str,
+) -> None:  # fmt: skip
+    """Compile the functions of modules and put them among those known."""
     import numba
 
     settings: Any = numba.config
-    folder = cache_folder()
     settings.CACHE_DIR = str(folder)
     if not any(folder.rglob("*.nbc")):
         # Without a handler this goes to stderr: nobody should wait and not know for what.
-        _log.warning("compiling the fold for this machine, which takes about a minute, once")
-    for module in _SOURCES:
+        _log.warning("compiling %s for this machine, which takes about a minute, once", what)
+    for module in modules:
         space = dict(vars(module))
-        space.update({name: _compiled[name] for name in _compiled if name in space})
+        space.update({name: known[name] for name in known if name in space})
         own = [
             f for f in vars(module).values()
             if isinstance(f, types.FunctionType) and f.__module__ == module.__name__
@@ -111,6 +133,10 @@ def _compile() -> None:
             # Without `_nrt` every call would count references of all arrays, which costs more than
             # the work; none of these functions allocates.
             options: dict[str, Any] = {"nogil": True, "_nrt": False}
+            if function.__name__ not in called:
+                # What turns some seventy arrays of Python's into compiled ones takes longer to
+                # compile than most of these functions.
+                options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
             if function.__name__ in _INLINED:
                 options["inline"] = "always"
             try:
@@ -118,4 +144,4 @@ def _compile() -> None:
             except RuntimeError:
                 # No folder to cache in: compiled again in every process.
                 jitted = numba.njit(**options)(copy)
-            space[function.__name__] = _compiled[function.__name__] = jitted
+            space[function.__name__] = known[function.__name__] = jitted

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
-from hkvtool.state.blocks import generation
+from hkvtool.state.blocks import dispatched, generation
 from hkvtool.state.declarations import Group
 from hkvtool.state.fold import Fold, Problem
 from hkvtool.state.moves import Moves
@@ -20,8 +20,8 @@ from hkvtool.state.requests import Request, Requests
 class Scene:
     """Kept up to date event by event: `note` before an event is judged, `follow` after."""
 
-    def __init__(self) -> None:
-        self.fold = Fold()
+    def __init__(self, fold: Fold | None = None) -> None:
+        self.fold = fold or Fold()
         self.requests = Requests(self.fold)
         self.moves = Moves(self.fold)
         self.event: Event | None = None
@@ -80,10 +80,15 @@ class Scene:
 
     def generations(self, slots: Sequence[int], step: int | None) -> list[int]:
         """The generations of blocks that an access of a step means; -1 where there is none."""
-        gen = self.fold.st.gen
+        st = self.fold.st
+        gen = st.gen
         if step is None or step not in self.dispatched:
             return [gen[s] if s >= 0 else -1 for s in slots]
-        return [self.meant(s, step) if s >= 0 else -1 for s in slots]
+        at, handed_out = dispatched(st, step), st.alloc_pos
+        # Nearly always nothing was handed out since: then no block's past need be looked at.
+        return [
+            -1 if s < 0 else gen[s] if handed_out[s] <= at else self.meant(s, step) for s in slots
+        ]
 
     def groups_of(self, engine: str | None) -> list[Group]:
         """Groups of one engine (all, where pools name none)."""

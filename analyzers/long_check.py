@@ -1,0 +1,32 @@
+"""One check of one opened trace: by the screen where it is long, else by the rules at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hkvtool.analyzers.check import check
+from hkvtool.model.findings import Report
+from hkvtool.state.fold import PLAIN_LIMIT
+
+if TYPE_CHECKING:
+    from hkvtool.store import Trace
+
+
+def check_trace(trace: Trace, told: Callable[[int], None] | None = None) -> Report:
+    """What `check` says of a trace, sooner where it is long and nothing is wrong with it. `told`
+    is told how many events were looked at."""
+    return screen_of(trace, told) or check(trace.events())
+
+
+def screen_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report | None:
+    """The report of a long trace in a DuckDB file in which nothing is wrong; None of any other."""
+    if trace.count < PLAIN_LIMIT:
+        return None
+    from hkvtool.store.duck import DuckTrace
+
+    if not isinstance(trace, DuckTrace):
+        return None
+    from hkvtool.analyzers.screen import screened
+
+    return screened(trace, told)

@@ -1,0 +1,342 @@
+"""A long trace looked at by compiled code, which finds most of them right in one pass.
+
+What the screen (`screen_loop`) does not surely find right, the rules look at: the whole trace from
+its start, so that nothing is judged by halves. Where everything is right, the rules have only been
+asked about the rare events: declarations, lookups, resumes, buffers, captures, the life of
+requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from hkvtool.analyzers import screen_arrays as s
+from hkvtool.analyzers.check import Check
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.group_intersection import GroupIntersection
+from hkvtool.analyzers.progress import Progress
+from hkvtool.analyzers.screen_declared import take_in
+from hkvtool.analyzers.screen_fold import ScreenedFold, Suspicious, TakenIn
+from hkvtool.analyzers.screen_loop import lane_of
+from hkvtool.analyzers.screen_sql import plain_enough, sizes, too_long
+from hkvtool.model.collector import uncollected
+from hkvtool.model.event import Event
+from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR
+from hkvtool.model.evidence import evidence_of
+from hkvtool.model.findings import Report
+from hkvtool.model.rows import MISSING
+from hkvtool.state import arrays as a
+from hkvtool.state.batch import Batch
+from hkvtool.store.trace import CONTROL_KINDS
+
+QUIET = frozenset({"dispatch", "retire", "signal", "wait"})
+"""Rare events of which only a note is taken."""
+
+RARE = QUIET | CONTROL_KINDS | {
+    "lookup", "resume", "admit", "refuse", "preempt", "abort", "finish", "select", "buffer",
+    "capture", "launch",
+}  # fmt: skip
+
+STEPS_NOTED = 4096
+
+_BATCH = 1 << 13
+
+
+def screened(trace: Any, told: Callable[[int], None] | None = None) -> Report | None:
+    """The report of a trace in which nothing is wrong; None where the rules must look.
+
+    `trace` is one in a DuckDB file. `told` is told how many events were looked at.
+    """
+    try:
+        with uncollected():
+            return looked_through(trace, told)
+    except Suspicious:
+        return None
+
+
+def looked_through(trace: Any, told: Callable[[int], None] | None = None) -> Report:
+    """The same; raises Suspicious."""
+    evidence = evidence_of(trace.control)
+    if not plain_enough(trace) or evidence.source != "declared":
+        raise Suspicious("what the trace holds", 0)
+    fold = ScreenedFold(trace)
+    if not fold.fits:
+        raise Suspicious("too large to lay out", 0)
+    return _Looking(trace, fold, Check(Context(evidence, fold, TakenIn(fold)))).run(told)
+
+
+class _Looking:
+    """One pass over one trace."""
+
+    def __init__(self, trace: Any, fold: ScreenedFold, check: Check) -> None:
+        self.trace, self.fold, self.check = trace, fold, check
+        self.ctx, self.sc = check.ctx, fold.sc
+        self.rare: Iterator[Event] = trace.events(kinds=RARE)
+        self.next_rare = next(self.rare, None)
+        self.quiet: deque[Event] = deque()
+        self.lanes = self._lanes()
+        self.names: dict[str, int] = {}
+        self.resumes = next(f for f in check.families if isinstance(f, GroupIntersection))
+        self.progress = next(f for f in check.families if isinstance(f, Progress))
+        self.numbers: dict[str, int] = {}
+        self.maybe_stuck = -1
+        self.freed_seen = 0
+        self.sizes = sizes(trace)
+
+    def _lanes(self) -> Any:
+        """Lanes by the number of their name; the last two are those of events that name none."""
+        names = [str(self.trace.names.name("actor", i))
+                 for i in range(self.trace.names.count("actor"))]  # fmt: skip
+        lanes = list(range(len(names)))
+        for default in (DEFAULT_ACTOR, DEVICE_ACTOR):
+            at = names.index(default) if default in names else len(lanes)
+            lanes.append(at)
+        if lanes[-2] == lanes[-1]:
+            lanes[-1] += 1
+        return np.array(lanes, np.int64)
+
+    def run(self, told: Callable[[int], None] | None) -> Report:
+        for batch in self.trace.batches(_BATCH):
+            self._batch(batch)
+            self.check.count += batch.n
+            if told:
+                told(self.check.count)
+        self._ended()
+        report = self.check.report()
+        if any(finding.code != "HKV308" for finding in report.findings):
+            raise Suspicious("a finding", 0)
+        return report
+
+    # --- rows ------------------------------------------------------------------------------
+
+    def _batch(self, batch: Batch) -> None:
+        fold = self.fold
+        fold.begin(batch)
+        self.sc = fold.sc
+        stops = np.zeros(batch.n, np.int8)
+        said = np.full(batch.n, -1, np.int64)
+        loud = self._rare_of(batch, stops, said)
+        row = 0
+        while True:
+            row = fold.watch(self.lanes, said, stops, row, batch.n)
+            if row == batch.n:
+                return
+            fold.row = row
+            pos = int(batch.pos[row])
+            self._note_quiet(pos)
+            if stops[row]:
+                self._loud(loud.popleft(), row)
+                row += 1
+            else:
+                self._settle(row, pos)
+                self.sc.h[s.JUDGED] = pos
+
+    def _rare_of(self, batch: Batch, stops: Any, said: Any) -> deque[Event]:
+        """The rare events of a batch; those of which only a note is taken are put by."""
+        loud: deque[Event] = deque()
+        last = int(batch.pos[-1])
+        named: list[Event] = []
+        while self.next_rare is not None and self.next_rare.pos <= last:
+            event = self.next_rare
+            self.next_rare = next(self.rare, None)
+            if event.ev in ("signal", "wait"):
+                named.append(event)
+            elif event.ev in QUIET:
+                self.quiet.append(event)
+            else:
+                loud.append(event)
+        rows = np.searchsorted(batch.pos, [event.pos for event in loud])
+        stops[rows] = 1
+        if named:
+            rows = np.searchsorted(batch.pos, [event.pos for event in named])
+            said[rows] = self._numbered(named)
+        return loud
+
+    def _numbered(self, named: list[Event]) -> list[int]:
+        """Numbers of the events that signals and waits name; those not met lately are reused."""
+        texts = [str(event["event"]) for event in named]
+        lately = dict.fromkeys(texts)
+        fresh = [text for text in lately if text not in self.names]
+        if len(self.names) + len(fresh) > len(self.sc.v_serial):
+            old = [text for text in self.names if text not in lately]
+            free = [self.names.pop(text) for text in old]
+            self.sc.v_serial[free] = 0
+            if len(free) < len(fresh):
+                room = np.zeros(2 * len(lately), np.int64)
+                free += range(len(self.sc.v_serial), len(self.sc.v_serial) + len(room))
+                grown = np.concatenate([self.sc.v_serial, room])
+                self.sc = self.fold.sc = self.sc._replace(v_serial=grown)
+            self.names.update(zip(fresh, free, strict=False))
+        else:
+            self.names.update(zip(fresh, range(len(self.names), 1 << 40), strict=False))
+        return [self.names[text] for text in texts]
+
+    # --- rare events -----------------------------------------------------------------------
+
+    def _note_quiet(self, pos: int) -> None:
+        while self.quiet and self.quiet[0].pos < pos:
+            self.check.note(self.quiet.popleft())
+        for steps in (self.ctx.dispatched, self.ctx.retired, self.ctx.step_reqs, self.ctx.launched):
+            if len(steps) > 2 * STEPS_NOTED:
+                for step in list(steps)[:-STEPS_NOTED]:
+                    del steps[step]
+
+    def _loud(self, event: Event, row: int) -> None:
+        """The rules are asked about an event, as the screen's state stands."""
+        sc, batch, ev = self.sc, self.fold.batch, event.ev
+        who = int(batch.req[row])
+        if event.problem is not None:
+            raise Suspicious("malformed", event.pos)
+        name = event.req
+        if name is not None:
+            self._known(event, name, who)
+        assert isinstance(self.ctx.order, TakenIn)
+        self.ctx.order.lane = int(
+            lane_of(int(batch.ev[row]), int(batch.actor[row]), int(batch.step[row]),
+                                self.lanes)
+        )  # fmt: skip
+        if ev == "select" and name is not None:
+            self._tables(event, name, who)
+        if ev in ("refuse", "preempt"):
+            self._waiting(event)
+        found = len(self.ctx.findings)
+        self.check.event(event)
+        if self.check.integrity.malformed or self.check.integrity.midway:
+            raise Suspicious("malformed", event.pos)
+        if any(finding.code != "HKV308" for finding in self.ctx.findings[found:]):
+            raise Suspicious("a finding", event.pos)
+        if ev in ("pool", "group", "limits"):
+            self._declared(event)
+        if who >= 0:
+            sc.named[who] |= s.NAMED | s.REQUEST
+            self._life(event, who)
+
+    def _known(self, event: Event, name: str, who: int) -> None:
+        """The rules find the request that earlier events named, as it is known to them."""
+        if self.sc.named[who] & s.GONE:
+            if event.ev != "admit":
+                raise Suspicious("a request that had ended", event.pos)
+            self.sc.named[who] &= ~s.GONE
+        if self.sc.named[who]:
+            request = self.ctx.requests.get(name, event.pos)
+            alloc_pos = self.fold.st.alloc_pos
+            request.seen = {
+                slot: seen for slot, seen in request.seen.items() if alloc_pos[slot] <= seen.pos
+            }
+
+    def _declared(self, event: Event) -> None:
+        fold, sc = self.fold, self.sc
+        named = fold.declared.groups if event.ev == "group" else fold.declared.pools
+        if event.ev != "limits" and named[str(event[event.ev])].pos != event.pos:
+            raise Suspicious("declared again", event.pos)
+        if event.ev != "limits" and int(sc.h[s.MOVED]):
+            raise Suspicious("declared late", event.pos)
+        groups, pools = int(sc.h[s.GROUPS]), int(sc.h[s.POOLS])
+        if not take_in(fold, sc, fold.bases, groups, pools):
+            raise Suspicious("declarations", event.pos)
+        for number, blocks, said in self.sizes if event.ev == "group" else ():
+            if str(self.trace.names.name("group", number)) == str(event["group"]):
+                if too_long(event.get("layout") or {}, blocks, said):
+                    raise Suspicious("bytes of a transfer", event.pos)
+
+    def _life(self, event: Event, who: int) -> None:
+        """What becomes of a request."""
+        sc, ev = self.sc, event.ev
+        if ev in ("admit", "lookup"):
+            sc.ended[who] = -1
+        elif ev in ("abort", "finish"):
+            sc.ended[who] = event.pos
+        if ev == "lookup" or (ev == "resume" and sc.checked[who] < 0):
+            sc.checked[who] = event.pos
+        elif ev == "preempt":
+            sc.checked[who] = -1
+        self._put_off(event.req or "", who)
+        sc.h[s.MOVED] = event.pos if ev in ("admit", "resume", "finish") else sc.h[s.MOVED]
+        if ev in ("abort", "finish"):
+            self.ctx.requests.by_name.pop(event.req or "", None)
+            sc.named[who] |= s.GONE
+
+    def _put_off(self, name: str, who: int) -> None:
+        pending = self.resumes.pending
+        self.sc.due[who] = int(any(key[0] == name for key in pending))
+        self.sc.h[s.DUE] = len(pending)
+        self.numbers[name] = who
+        if len(self.numbers) > 2 * STEPS_NOTED:
+            waiting = {key[0] for key in pending}
+            self.numbers = {n: i for n, i in self.numbers.items() if n in waiting}
+
+    def _settle(self, row: int, pos: int) -> None:
+        """A resume that was put off is judged before the event that shows what became of it."""
+        batch = self.fold.batch
+        kind = BY_CODE[int(batch.ev[row])].name
+        if kind == "retire":
+            event = self.quiet[0]
+            if event.pos != pos or event["step"] not in self.ctx.dispatched:
+                raise Suspicious("a step nobody dispatched", pos)
+            self.ctx.meet(event)
+            self.resumes.overdue(event)
+        else:
+            data: dict[str, Any] = {"ev": kind, "blocks": []}
+            for key, number in (("req", batch.req[row]), ("group", batch.group[row])):
+                data[key] = self.fold.names.name(key, int(number))
+            if batch.step[row] != MISSING:
+                data["step"] = int(batch.step[row])
+                if data["step"] not in self.ctx.dispatched:
+                    raise Suspicious("a step nobody dispatched", pos)
+            event = Event(pos, kind, data)
+            self.ctx.meet(event)
+            self.resumes.due(event)
+        if any(finding.code != "HKV308" for finding in self.ctx.findings):
+            raise Suspicious("a finding", pos)
+        self._recount()
+
+    def _recount(self) -> None:
+        self.sc.due[:] = 0
+        for name, _ in self.resumes.pending:
+            self.sc.due[self.numbers[name]] = 1
+        self.sc.h[s.DUE] = len(self.resumes.pending)
+
+    def _tables(self, event: Event, name: str, who: int) -> None:
+        """The tables of a request, for a rule that goes through them."""
+        request = self.ctx.requests.by_name.get(name)
+        if request is None:
+            return
+        for table in range(self.fold.st.h[a.TABLES]):
+            request.tables[table] = slots = self.fold.table(who, table)
+            if len(set(self.fold.st.start[slots].tolist())) < len(slots):
+                raise Suspicious("two blocks for the same tokens", event.pos)
+
+    def _waiting(self, event: Event) -> None:
+        """What has gone on since somebody last had to wait."""
+        freed, moved = int(self.sc.h[s.FREED]), int(self.sc.h[s.MOVED])
+        if freed > self.freed_seen:
+            self.freed_seen = freed
+            victims = self.progress.victims
+            for name, events in victims.items():
+                victims[name] = events[:1]
+        if moved > self.maybe_stuck:
+            self.maybe_stuck = -1
+        needs, free = event.get("needs"), event.get("free")
+        if event.ev == "refuse" and needs is not None and free is not None and needs > free:
+            self.maybe_stuck = event.pos
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def _ended(self) -> None:
+        st, sc = self.fold.st, self.sc
+        self._note_quiet(1 << 62)
+        if self.maybe_stuck > int(sc.h[s.MOVED]):
+            raise Suspicious("everyone waits", self.maybe_stuck)
+        if st.h[a.MOVING]:
+            raise Suspicious("a transfer never ends", 0)
+        requests = (sc.named & s.REQUEST) != 0
+        if requests.any() and (sc.ended[requests] >= 0).all():
+            if ((st.known == a.ALLOCATED) & (st.refs > 0) & (sc.reserved == 0)).any():
+                raise Suspicious("a leak", 0)
+        self.progress.stuck = None
+        # Every block was looked at: nothing is left for the rule that counts them.
+        self.ctx.requests.by_name.clear()

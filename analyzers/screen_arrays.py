@@ -1,0 +1,136 @@
+"""What the screen remembers of a trace, as flat integer arrays.
+
+Source: prior art, FastTrack epochs. Like the fold's arrays, these are indexed by functions that
+run compiled; a *lane* is a number that the driver gives out, an *instance* one transfer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+(
+    LANES,
+    INSTANCES,
+    SIGNALS,
+    ENTRIES,
+    RECOVERING,
+    CAP,
+    FREED,
+    MOVED,
+    DUE,
+    JUDGED,
+    WHY,
+    GROUPS,
+    POOLS,
+    HASHES,
+    LOADED,
+    HORIZON,
+    DISPATCHES,
+) = range(17)
+"""Places in the header `h`: number of lanes, transfers begun, signals given, holder entries in
+use, blocks on their way in, how many may be, where something was last given back, where work last
+went on, resumes that a later read settles, the row whose resume was settled, what was suspicious,
+number of groups, pools and hashes, whether any load began, the dispatch before which no step is
+taken to be in flight, dispatches so far."""
+HEADER = 17
+
+IN_FLIGHT = 64
+"""Steps that may be in flight."""
+
+STEPS = 256
+"""Steps whose edges are remembered: fewer than `Order` remembers, so that no edge is claimed that
+it does not have."""
+
+SIGNAL_RING = 1024
+BEGIN_RING = 4096
+"""Signals and begins whose clocks are remembered; what is older gives no edge here."""
+
+READS = 4
+"""Reads of a component that a write may race with; beyond, nothing is claimed."""
+
+TRANSFER = -2
+"""Stands for a lane where an index is that of an instance."""
+
+NOBODY, MIXED = -1, -2
+"""Values of `history`: no table's own accesses; those of several."""
+
+NAMED, REQUEST, GONE = 1, 2, 4
+"""Bits of `named`: some event named the holder; as a request; it has ended and is forgotten."""
+
+MEMO = 4
+"""Integers of `memo` a component: where it was found right (0: it is not), for which request, and
+which tokens it holds for it."""
+
+
+class Screen(NamedTuple):
+    """Arrays by what indexes them, as in `hkvtool.state.arrays.Arrays`."""
+
+    h: Any
+    # lanes: how far each is, and what each knows of each
+    idx: Any
+    clk: Any
+    # the last steps: number, dispatch (lane, index, what it knew), what its ops knew
+    d_step: Any
+    d_lane: Any
+    d_index: Any
+    d_clk: Any
+    d_done: Any
+    recent: Any
+    # the last signals
+    v_serial: Any
+    g_serial: Any
+    g_lane: Any
+    g_index: Any
+    g_clk: Any
+    # the last begins, and where each instance ended
+    t_inst: Any
+    x_inst: Any
+    x_lane: Any
+    x_index: Any
+    x_clk: Any
+    i_lane: Any
+    i_index: Any
+    # accesses of each component, and whose they are in each slot
+    w_lane: Any
+    w_index: Any
+    r_lane: Any
+    r_index: Any
+    history: Any
+    # who holds which slot: a hash table of entries, and lists of them by request and table
+    bucket: Any
+    e_req: Any
+    e_slot: Any
+    e_gen: Any
+    e_held: Any
+    e_released: Any
+    e_table: Any
+    e_out: Any
+    e_next: Any
+    e_prev: Any
+    first: Any
+    last: Any
+    # requests
+    named: Any
+    ended: Any
+    checked: Any
+    due: Any
+    rolled: Any
+    # slots and components
+    reserved: Any
+    mark: Any
+    stored: Any
+    # what was last found right of each slot and component, and since when only reads named it
+    read_at: Any
+    still: Any
+    memo: Any
+    # how often content went out and in without a use, by group and hash, else by component
+    trips: Any
+    block_trips: Any
+    # what is declared
+    alike: Any
+    far: Any
+    sides: Any
+    ratio: Any
+    travels: Any
+    c_table: Any
+    index_of: Any

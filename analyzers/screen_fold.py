@@ -1,0 +1,234 @@
+"""The fold that the screen looks through: the compiled one, with the screen's arrays beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hkvtool.analyzers import screen_arrays as s
+from hkvtool.analyzers import (
+    screen_content,
+    screen_holders,
+    screen_loop,
+    screen_moves,
+    screen_order,
+    screen_races,
+    screen_reads,
+)
+from hkvtool.model.event import Event
+from hkvtool.model.events import BY_CODE
+from hkvtool.state.batch import Batch
+from hkvtool.state.codes import ALLOC, FOLDED, LOAD_BEGIN, STORE_BEGIN, TOUCH
+from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.fold import Problem
+from hkvtool.state.jit import compiled_with
+from hkvtool.state.order import Order
+from hkvtool.state.order_stamp import Stamp
+from hkvtool.store.trace import CONTROL_KINDS
+
+SOURCES = (
+    screen_order, screen_races, screen_holders, screen_content, screen_reads, screen_moves,
+    screen_loop,
+)  # fmt: skip
+"""Modules of the screen's compiled functions, each after those it calls."""
+
+MOST_LANES = 64
+MOST_TRIPS = 1 << 31
+"""Pairs of a group and a hash that trips are counted for; beyond, the rules count them."""
+
+_SPARE_NAMES = 1 << 13
+_ROOM = 1 << 12
+
+_FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
+_BEGINS = (STORE_BEGIN, LOAD_BEGIN)
+_TAKING = (ALLOC, TOUCH)
+
+
+class Suspicious(Exception):
+    """The rules must look at the trace; `why` and `pos` say what the screen did not get past."""
+
+    def __init__(self, why: int | str, pos: int) -> None:
+        super().__init__(f"{why} at {pos}")
+        self.why, self.pos = why, pos
+
+
+_functions: dict[str, Any] = {}
+
+
+def call(name: str) -> Any:
+    """A function of the screen or the fold, compiled."""
+    if not _functions:
+        _functions.update(compiled_with(SOURCES, ("watched", "forget_released")))
+    return _functions[name]
+
+
+class ScreenedFold(CompiledFold):
+    """A compiled fold that also carries the arrays of the screen, and folds a row when told."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(source)
+        self.row = 0
+        self.now: tuple[Any, ...] = ()
+        if self.fits:
+            self._lay_out(source)
+
+    def _lay_out(self, source: Any) -> None:
+        n = self._lengths
+        lanes = source.names.count("actor") + 2
+        components, begins = (
+            n["component"],
+            2 + sum(source.kinds.get(kind, 0) for kind in ("store_begin", "load_begin")),
+        )
+        groups, pools, hashes = n["group"], n["pool"], max(1, n["hash"])
+        if lanes > MOST_LANES or groups * hashes > MOST_TRIPS:
+            raise Suspicious("too many lanes or hashes", 0)
+        per: dict[str, tuple[int, int, Any]] = {"h": (s.HEADER, 0, np.int64)}
+        for size, names in (
+            (lanes, "idx"), (lanes * lanes, "clk"),
+            (s.STEPS, "d_step d_lane d_index"), (s.STEPS * lanes, "d_clk d_done"),
+            (s.IN_FLIGHT, "recent"), (_SPARE_NAMES, "v_serial"),
+            (s.SIGNAL_RING, "g_serial g_lane g_index"), (s.SIGNAL_RING * lanes, "g_clk"),
+            (n["handle"], "t_inst"), (s.BEGIN_RING, "x_inst x_lane x_index"),
+            (s.BEGIN_RING * lanes, "x_clk"), (begins, "i_lane i_index"),
+            (components, "w_lane w_index stored"), (components * s.READS, "r_lane r_index"),
+            (components * s.MEMO, "memo"),
+            (n["slot"], "history reserved mark read_at still"), (2 * _ROOM, "bucket"),
+            (_ROOM, "e_req e_slot e_gen e_held e_released e_table e_out e_next e_prev"),
+            (n["req"] * self._tables, "first last"), (n["req"], "named ended checked due rolled"),
+            (groups * groups, "alike"), (groups * pools, "far sides"), (groups, "ratio index_of"),
+            (pools * self._width * self._width, "travels"), (pools * self._width, "c_table"),
+        ):  # fmt: skip
+            per.update(dict.fromkeys(names.split(), (size, 0, np.int64)))
+        for name in ("d_step", "history", "mark", "bucket", "first", "last", "ended", "checked",
+                     "c_table"):  # fmt: skip
+            per[name] = (per[name][0], -1, np.int64)
+        for name, kind in (("w_lane", np.int8), ("r_lane", np.int8), ("w_index", np.int32),
+                           ("r_index", np.int32)):  # fmt: skip
+            per[name] = (per[name][0], 0, kind)
+        per["trips"] = (groups * hashes, 0, np.int8)
+        per["block_trips"] = (components, 0, np.int8)
+        columns = {
+            name: np.full(max(1, size), empty, kind) if empty else np.zeros(max(1, size), kind)
+            for name, (size, empty, kind) in per.items()
+        }
+        self.sc = s.Screen(**columns)
+        self.sc.h[s.LANES], self.sc.h[s.GROUPS] = lanes, groups
+        self.sc.h[s.POOLS], self.sc.h[s.HASHES] = pools, hashes
+
+    @property
+    def bases(self) -> dict[str, int]:
+        """The first slot of each pool."""
+        return self._bases
+
+    def apply(self, event: Event) -> Problem | None:
+        """A declaration is folded as ever, any other event as the row that it is."""
+        if event.ev in CONTROL_KINDS:
+            return super().apply(event)
+        if event.ev in _FOLDED and self._run(self.row):
+            return Problem("refused")
+        return None
+
+    def begin(self, batch: Batch) -> None:
+        """From here on rows are those of a batch."""
+        moving = np.isin(batch.ev, _BEGINS)
+        if moving.any():
+            self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
+        taking = np.isin(batch.ev, _TAKING)
+        self._room_for_holders(int(np.diff(batch.blocks.offsets)[taking].sum()))
+        self._room_for_entries(len(batch.hashes.values))
+        self._lists = batch.blocks.values.copy(), batch.blocks2.values.copy()
+        most = [np.diff(column.offsets).max(initial=0) for column in (batch.blocks, batch.blocks2)]
+        self.slots = np.zeros(int(sum(most)) + 1, np.int64)
+        self.batch = batch
+        self._aligned = False
+
+    def _room_for_holders(self, count: int) -> None:
+        """Let so many more entries be made; forgets those of no use first."""
+        sc = self.sc
+        used = int(sc.h[s.ENTRIES])
+        if used + count > len(sc.e_req):
+            call("forget_released")(self.st, sc, int(sc.h[s.HORIZON]))
+            used = int(sc.h[s.ENTRIES])
+        if used + count <= len(sc.e_req):
+            return
+        room = used + count + used // 4
+        grown = {
+            name: np.concatenate([column, np.zeros(room - len(column), np.int64)])
+            for name, column in sc._asdict().items() if name.startswith("e_")
+        }  # fmt: skip
+        buckets = 1 << (2 * room).bit_length()
+        self.sc = sc._replace(bucket=np.full(buckets, -1, np.int64), **grown)
+        call("forget_released")(self.st, self.sc, int(sc.h[s.HORIZON]))
+
+    def _arguments(self) -> tuple[Any, ...]:
+        batch = self.batch
+        if self._columns is None:
+            self._columns = (
+                self._numbers("group", self.declared.groups),
+                self._numbers("pool", self.declared.pools),
+                self._reach(),
+            )
+        blocks, blocks2 = self._lists
+        return (
+            *self._columns, self._mapped, batch.pos, batch.ev, batch.step, batch.req, batch.group,
+            batch.group2, batch.pool, batch.pool2, batch.handle, batch.t0, batch.t1,
+            batch.version, batch.kv_version, batch.aux, batch.flags, batch.blocks.offsets, blocks,
+            batch.blocks2.offsets, blocks2, batch.hashes.offsets, batch.hashes.values,
+        )  # fmt: skip
+
+    def _run(self, row: int) -> int:
+        return int(call("run")(self.st, *self._arguments(), row, row + 1))
+
+    def watch(self, lanes: Any, said: Any, stops: Any, first: int, end: int) -> int:
+        """Look at rows and fold them; the row that it stops at. Raises Suspicious."""
+        batch = self.batch
+        row = int(call("watched")(
+            self.st, self.sc, self.spare, self.slots, lanes, said, stops, batch.actor, batch.part,
+            *self._arguments(), first, end,
+        ))  # fmt: skip
+        if self.sc.h[s.WHY]:
+            raise Suspicious(int(self.sc.h[s.WHY]), int(batch.pos[row]))
+        return row
+
+    spare = np.zeros(_ROOM, np.int64)
+
+    def table(self, request: int, table: int) -> list[int]:
+        """Slots of one of a request's block tables, in the order in which it took them."""
+        sc = self.sc
+        found: list[int] = []
+        entry = int(sc.first[request * self._tables + table])
+        while entry >= 0:
+            if sc.e_out[entry] < 0:
+                found.append(int(sc.e_slot[entry]))
+            entry = int(sc.e_next[entry])
+        return found
+
+
+class TakenIn(Order):
+    """The order as the screen has taken it in, for the event that it stopped at."""
+
+    def __init__(self, fold: ScreenedFold) -> None:
+        super().__init__()
+        self.fold = fold
+        self.lane = 0
+
+    def feed(self, event: Event) -> Stamp:
+        sc, lane = self.fold.sc, self.lane
+        lanes = int(sc.h[s.LANES])
+        clock = tuple(sc.clk[lane * lanes : (lane + 1) * lanes].tolist())
+        return Stamp(event.ev, event.pos, lane, int(sc.idx[lane]), clock, event.step)
+
+
+def warm_up(trace: Any) -> bool:
+    """Compile now what a screen will call; whether all of it was in the cache."""
+    fold = ScreenedFold(trace)
+    lanes, none = np.zeros(2, np.int64), np.zeros(1, np.int64)
+    for batch in trace.batches(2):
+        fold.begin(batch)
+        fold.watch(lanes, none, np.ones(batch.n, np.int8), 0, 0)
+        call("run")(fold.st, *fold._arguments(), 0, 0)
+        break
+    call("forget_released")(fold.st, fold.sc, 0)
+    stats = [call(name).stats for name in ("watched", "run", "forget_released")]
+    return all(stat.cache_hits and not stat.cache_misses for stat in stats)

@@ -1,0 +1,63 @@
+"""What a look at the columns of a trace says before it is screened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hkvtool.model.events import EVENTS
+
+SCREENED = frozenset(EVENTS) - {
+    "state", "evidence", "remap", "rebase", "weights", "dropped", "reset", "pin", "unpin", "lease",
+    "wire", "fingerprint",
+}  # fmt: skip
+"""Kinds of events that the screen understands; all others are for the rules."""
+
+_TELLING = ("publish", "write", "seal", "index", "use", "store_begin", "load_begin")
+"""Kinds whose remaining keys can matter to a rule."""
+
+_KEYS = "index|gens|key|codec|peer_tokens|hashes|part|kv_version"
+
+_BYTES = """
+SELECT DISTINCT "group", len(blocks), regexp_extract_all(rest, '"bytes": ?([0-9]+)', 1)
+FROM events WHERE ev IN ({codes}) AND rest IS NOT NULL
+"""
+
+
+def plain_enough(trace: Any) -> bool:
+    """Whether a trace has nothing but what the screen understands."""
+    kinds: Mapping[str, int] = trace.kinds
+    if any(count and kind not in SCREENED for kind, count in kinds.items()):
+        return False
+    if any(trace.names.doubles(domain) for domain in ("actor", "req", "group", "pool", "handle")):
+        return False
+    row = trace.select(
+        "SELECT count(*) FILTER (problem IS NOT NULL OR ev = 0 OR seq IS NOT NULL), "
+        f"count(*) FILTER (ev IN ({_codes(_TELLING)}) AND "
+        f"(contains(rest, chr(92)) OR regexp_matches(rest, '\"({_KEYS})\"'))) FROM events"
+    ).fetchone()
+    return bool(row == (0, 0))
+
+
+def sizes(trace: Any) -> list[tuple[int, int, list[int]]]:
+    """The transfers there are, by group number, blocks, and the bytes that they say they move."""
+    query = _BYTES.format(codes=_codes(("store_begin", "load_begin")))
+    return [
+        (group, blocks, [int(size) for size in said])
+        for group, blocks, said in trace.select(query).fetchall()
+        if group is not None and blocks and said
+    ]
+
+
+def too_long(layout: Mapping[str, Any], blocks: int, said: Iterable[int]) -> bool:
+    """Whether a transfer may take more of each block than a page: what `alignment` looks into."""
+    page, region = layout.get("page_bytes"), layout.get("region_bytes")
+    if not isinstance(page, int) or not isinstance(region, int) or page <= 0:
+        return isinstance(page, int) and isinstance(region, int)
+    return any(
+        size % blocks == 0 and size // blocks > page and (size // blocks) % page for size in said
+    )
+
+
+def _codes(kinds: Iterable[str]) -> str:
+    return ", ".join(str(EVENTS[kind].code) for kind in kinds)

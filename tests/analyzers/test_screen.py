@@ -1,0 +1,193 @@
+"""The screen lets pass only what the rules find right, and says of it what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hkvtool.analyzers import check
+from hkvtool.analyzers.check import FAMILIES
+from hkvtool.analyzers.screen import looked_through
+from hkvtool.analyzers.screen_fold import Suspicious, warm_up
+from hkvtool.bench.synthetic import synthetic_trace
+from hkvtool.store import open_trace
+from hkvtool.store.importing import import_traces
+
+SHIPPED = Path(__file__).parents[2] / "fixtures"
+
+UNDERSTOOD = {
+    "kernel_abi": "declarations by itself; sides of a transfer: screen_declared",
+    "alignment": "declarations by itself; transfers: bounds_are_right, screen_sql.too_long",
+    "races": "screen_order, screen_races",
+    "buffers": "by itself",
+    "refcounts": "alloc_is_right, free_is_right, write_is_private; refusals by itself",
+    "pointers": "write_is_private; leases and places are not screened",
+    "topology": "captures and launches by itself; what moves memory is not screened",
+    "padding": "use_is_right; padding is not screened",
+    "routing": "resumes by itself",
+    "transfers": "end_is_right, begin_is_right; what never ends at the end",
+    "whole_block": "lookups by itself; the wire is not screened",
+    "keys": "not screened",
+    "stores": "store_is_right",
+    "parts": "not screened",
+    "group_intersection": "by itself, also where a resume was put off",
+    "toctou": "use_is_right",
+    "tails": "tail_is_there",
+    "selections": "by itself",
+    "components": "alloc_is_right",
+    "admission": "load_is_right, travels_on",
+    "progress": "refusals and preemptions by itself; limits of patience are not screened",
+    "wire": "not screened",
+}  # fmt: skip
+"""What stands for each family while a trace is screened. Whoever adds a rule, or lets one look at
+more, adds to the screen what it would have to say, and an example to `fixtures/rules`."""
+
+
+def test_every_family_is_accounted_for() -> None:
+    assert {f.__module__.rpartition(".")[2] for f in FAMILIES} == set(UNDERSTOOD)
+
+
+def examples(pattern: str, every: int = 1) -> list[Path]:
+    return sorted(SHIPPED.glob(pattern))[::every]
+
+
+def screen(source: Path, folder: Path) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """What the screen says, where it lets the trace pass, and what the rules say."""
+    path = folder / "trace.duckdb"
+    import_traces([str(source)], path, force=True)
+    with open_trace(str(path)) as trace:
+        by_rules = check(trace.events()).as_json()
+        try:
+            return looked_through(trace).as_json(), by_rules
+        except Suspicious:
+            return None, by_rules
+
+
+def sound(sources: list[Path], folder: Path) -> int:
+    """How many of some traces the screen lets pass; each of them with what the rules say."""
+    passed = 0
+    for source in sources:
+        by_screen, by_rules = screen(source, folder)
+        if by_screen is not None:
+            passed += 1
+            assert json.dumps(by_screen) == json.dumps(by_rules), source.name
+    return passed
+
+
+def test_no_fault_of_the_corpus_gets_past(tmp_path: Path) -> None:
+    assert sound(examples("cases/*/bad.jsonl"), tmp_path) == 0
+
+
+def test_correct_cases_pass_with_what_the_rules_say(tmp_path: Path) -> None:
+    assert sound(examples("cases/*/good.jsonl", 2), tmp_path) > 5
+
+
+def test_no_example_of_a_rule_gets_past(tmp_path: Path) -> None:
+    assert sound(examples("rules/*.fires.jsonl"), tmp_path) <= 1
+    assert sound(examples("rules/clauses/*.fires.jsonl", 6), tmp_path) == 0
+
+
+@pytest.mark.soak
+def test_no_clause_of_any_rule_gets_past(tmp_path: Path) -> None:
+    assert sound(examples("rules/**/*.jsonl"), tmp_path) > 100
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def run(folder: Path, *options: str) -> str:
+    """A trace of the reference engine; its path."""
+    path = folder / ("-".join(options).strip("-") + ".duckdb")
+    ended = subprocess.run(
+        [sys.executable, "-m", "hkvtool", "run", *options, "-o", str(path)],
+        capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+    assert path.exists(), ended.stderr
+    return str(path)
+
+
+@pytest.mark.parametrize("preset", ["deepseek-v4", "gemma3", "qwen3-next", "deepseek-v3.2"])
+def test_correct_engines_pass_with_what_the_rules_say(preset: str, runs: Path) -> None:
+    with open_trace(run(runs, "--preset", preset, "--requests", "12")) as trace:
+        by_screen = looked_through(trace).as_json()
+        assert json.dumps(by_screen) == json.dumps(check(trace.events()).as_json())
+
+
+@pytest.mark.parametrize(
+    "options", [("--trust-hash",), ("--fault", "HKV303"), ("--fault", "HKV702")]
+)
+def test_an_engine_with_a_fault_does_not_get_past(options: tuple[str, ...], runs: Path) -> None:
+    with open_trace(run(runs, "--preset", "gpt-oss", "--requests", "40", *options)) as trace:
+        found = check(trace.events()).findings
+        assert any(finding.code != "HKV308" for finding in found)
+        with pytest.raises(Suspicious):
+            looked_through(trace)
+
+
+def peak(events: int, folder: Path) -> int:
+    """Bytes that screening a trace of so many events takes at most."""
+    path = folder / f"{events}.duckdb"
+    synthetic_trace(path, events, pool_blocks=1 << 12)
+    with open_trace(str(path)) as trace:
+        warm_up(trace)
+        tracemalloc.start()
+        try:
+            report = looked_through(trace)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            assert report.trace["events"] == trace.count
+
+
+def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
+    assert peak(160_000, tmp_path) < 1.6 * peak(40_000, tmp_path)
+
+
+def test_a_request_of_a_million_tokens_is_checked_in_bounded_memory(tmp_path: Path) -> None:
+    tokens = 1 << 20
+    asked = {"timestamp": 0, "input_length": tokens - 64, "output_length": 64,
+             "hash_ids": list(range(tokens // 512))}  # fmt: skip
+    (tmp_path / "one.jsonl").write_text(json.dumps(asked) + "\n")
+    path = run(tmp_path, "--preset", "deepseek-v4", "--workload", "one.jsonl")
+    code = (
+        "import json, resource, sys\n"
+        "from hkvtool.analyzers.long_check import check_trace\n"
+        "from hkvtool.store import open_trace\n"
+        "with open_trace(sys.argv[1]) as trace:\n"
+        "    report = check_trace(trace).as_json()\n"
+        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print(json.dumps([report['findings'], report['ratios']['asked'], peak]))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    findings, asked_tokens, kib = json.loads(ended.stdout)
+    assert (findings, asked_tokens) == ([], tokens - 64)
+    assert kib < 512 << 10
+
+
+@pytest.mark.soak
+def test_a_million_tokens_that_were_offloaded_are_resumed(tmp_path: Path) -> None:
+    tokens = 1 << 20
+    lines = [
+        {"timestamp": 10_000_000 * i, "input_length": tokens - 64, "output_length": 64,
+         "hash_ids": list(range(first, first + tokens // 512))}
+        for i, first in enumerate((0, 10_000, 0))
+    ]  # fmt: skip
+    (tmp_path / "three.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    path = run(
+        tmp_path, "--preset", "deepseek-v4", "--workload", "three.jsonl", "--blocks", "9000",
+        "--cpu-blocks", "20000",
+    )  # fmt: skip
+    with open_trace(path) as trace:
+        assert trace.kinds["load_begin"] > 0
+        report = looked_through(trace)
+        assert not report.findings and report.ratios.resumable > tokens // 2
