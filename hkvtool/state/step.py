@@ -92,7 +92,7 @@ def step(
     elif kind in (STORE_BEGIN, LOAD_BEGIN):
         store = 1 if kind == STORE_BEGIN else 0
         begin(st, store, g, base, pool2, base2, handle, blk, b0, b1, blk2, c0, c1, t0, t1,
-              version, kver, number, pos)  # fmt: skip
+              version, kver, req, number, pos)  # fmt: skip
     elif kind in (STORE_END, LOAD_END):
         end(st, handle, 0 if flags & FAILED else 1, blk, b0, b1, base, pos)
     elif kind == COPY:

@@ -67,10 +67,11 @@ def imagine(st: Any, r: int, g: int, lo: int, hi: int) -> None:
 def begin(
     st: Any, store: int, g: int, base: int, far: int, far_base: int, handle: int, blk: Any,
     b0: int, b1: int, blk2: Any, c0: int, c1: int, t0: int, t1: int, version: int, kver: int,
-    step: int, pos: int,
+    req: int, step: int, pos: int,
 ) -> None:  # fmt: skip
     """A transfer starts. The device blocks of a load are unreadable until it ends. A store that
-    carries a step reads what that step left, even where the block is another's by now."""
+    carries a step reads what that step left, even where the block is another's by now. What is
+    loaded for a request are tokens of its own, which it may write again."""
     width = st.h[COMPONENTS]
     unit = st.g_tokens[g]
     off = st.h[ARENA]
@@ -127,6 +128,8 @@ def begin(
             st.arena[r + 5] = version
         if kver != MISSING:
             st.arena[r + 6] = kver
+        if store == 0 and req >= 0:
+            st.arena[r + 11] = req
 
 
 def lay_down(st: Any, r: int, c: int, gen: int, pos: int) -> None:

@@ -29,6 +29,8 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
         """Requests of which the far side has not said yet what it has."""
         self.sink: Any = None
         self.scheduler: Any = None
+        self.local: dict[str, int] = {}
+        """Tokens of a request that were found here."""
         self.loading: dict[str, list[str]] = {}
 
     requires_kv_delivery = property(lambda self: False)
@@ -38,6 +40,7 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
         if request.request_id in self.undecided:
             return None, False
+        self.local[request.request_id] = num_computed_tokens
         more = max(0, self.elsewhere.get(request.request_id, 0) - num_computed_tokens)
         return more, more > 0
 
@@ -46,23 +49,20 @@ class Remote(base.KVConnectorBase_V1, *_MIXIN):  # type: ignore[misc]
             return
         req = request.request_id
         self.elsewhere.pop(req, None)
-        until = request.num_computed_tokens + num_external_tokens
-        end = until if request.num_computed_tokens else num_external_tokens
+        start = self.local[req]
         managers = self.scheduler.kv_cache_manager.coordinator.single_type_managers
         for manager, ids in zip(managers, blocks.get_block_ids(), strict=True):
-            self._begin(req, manager, ids, num_external_tokens, end)
+            self._begin(req, manager, ids, start, start + num_external_tokens)
 
-    def _begin(self, req: str, manager: Any, ids: list[int], count: int, end: int) -> None:
-        unit = manager.block_size
-        first = (len(ids) * unit - count) // unit if not end else (end - count) // unit
-        state = manager.block_pool.hkvtool_state
-        handle = f"{req}.{manager.kv_cache_group_id}"
-        mine = [i for i in ids[first:] if i]
+    def _begin(self, req: str, manager: Any, ids: list[int], start: int, end: int) -> None:
+        number, unit = manager.kv_cache_group_id, manager.block_size
+        mine = [i for i in ids[start // unit : -(-end // unit)] if i]
         if mine:
+            handle = f"{req}.{number}"
             self.loading.setdefault(req, []).append(handle)
             self.sink(
                 {"ev": "load_begin", "handle": handle, "req": req, "blocks": mine,
-                 "group": state.group(manager.kv_cache_group_id)}
+                 "group": manager.block_pool.hkvtool_state.group(number), "tokens": [start, end]}
             )  # fmt: skip
 
     def loaded(self) -> list[str]:
