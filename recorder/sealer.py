@@ -18,8 +18,10 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.events import DECLARATIONS, EVENTS
 from hkvtool.model.manifest import SEGMENT_SUFFIX, Sealed, Segment, sealed_of
 from hkvtool.model.recording import SEALER_LOCK, ring_files
+from hkvtool.model.ring_drain import RingDrain
 from hkvtool.model.ring_format import Kind, Policy, RingError
-from hkvtool.model.ring_reader import Record, RingCount, RingDrain, opened
+from hkvtool.model.ring_reader import Record, RingCount, opened
+from hkvtool.recorder.live_ratio import RATIO_KINDS, Ratio
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.segment_file import append_line, recovered, write_segment
 
@@ -40,34 +42,7 @@ _TRIES = 20
 
 _LOCK_TRIES, _LOCK_PAUSE = 10, 0.05
 
-_RATIO_KINDS = {EVENTS[name].code for name in ("lookup", "resume")}
 _DECLARED = {EVENTS[name].code for name in DECLARATIONS}
-
-
-@dataclass
-class Ratio:
-    """What lookups asked for and matched, and from where the engine resumed; as it said."""
-
-    asked: int = 0
-    matched: int = 0
-    resumed: int = 0
-    _best: dict[str, int] = field(default_factory=dict)
-
-    def see(self, data: dict[str, object]) -> None:
-        """Take a lookup or a resume into account."""
-        req = str(data.get("req"))
-        if data.get("ev") == "lookup":
-            hit, tokens = data.get("hit"), data.get("tokens")
-            best = max((t for t in hit.values() if type(t) is int), default=0) if isinstance(
-                hit, dict) else 0  # fmt: skip
-            self.asked += max(best, tokens if type(tokens) is int else 0)
-            self.matched += best
-            if len(self._best) > 100_000:
-                self._best.clear()
-            self._best[req] = best
-        else:
-            at = data.get("at")
-            self.resumed += min(self._best.pop(req, 0), at if type(at) is int else 0)
 
 
 @dataclass
@@ -269,7 +244,7 @@ class Sealer:
         return len(found)
 
     def _see(self, record: Record) -> None:
-        if _code(record.kind, record.payload) in _RATIO_KINDS:
+        if _code(record.kind, record.payload) in RATIO_KINDS:
             self.ratio.see(opened(record.kind, record.payload, RingCount()))
 
     def _due(self) -> bool:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hkvtool.model.codec import CodecError
 from hkvtool.model.codec_packed import MARSHAL_VERSION, head_of, shape_of, unpack
 from hkvtool.model.recording import RecordingCount, read_recording, stage_of
+from hkvtool.model.ring_drain import RingDrain
 from hkvtool.model.ring_format import Policy, Word
-from hkvtool.model.ring_reader import RingDrain
 from hkvtool.recorder.recording import Recording
 
 KEYS = ("req", "group", "blocks", "tokens")

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hkvtool.model.ring_drain import RingDrain
 from hkvtool.model.ring_format import (
     ERROR_AT,
     HEADER_BYTES,
@@ -25,7 +26,7 @@ from hkvtool.model.ring_format import (
     RingState,
     Word,
 )
-from hkvtool.model.ring_reader import RingCount, RingDrain, RingReader
+from hkvtool.model.ring_reader import RingCount, RingReader
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.ring import Ring
 
