@@ -24,8 +24,10 @@ def declare(hooks: Hooks, manager: Any) -> None:
     worker = hooks.worker_config(config)
     layers: dict[str, dict[str, Any]] = {}
     first = hooks.next_tables(len(config.kv_cache_groups))
+    engine = ""
     for one in manager.coordinator.single_type_managers:
-        state = _pool_of(hooks, one.block_pool)
+        state = _pool_of(hooks, one.block_pool, engine)
+        engine = engine or state.name
         state.first_table = first
         _declare_group(hooks, state, one, worker or config, layers)
 
@@ -37,7 +39,9 @@ def group_name(config: Any, number: int, pool: str) -> str:
     return f"{stem}{number}" if pool == "gpu" else f"{stem}{number}@{pool.removeprefix('gpu@')}"
 
 
-def _pool_of(hooks: Hooks, pool: Any) -> PoolState:
+def _pool_of(hooks: Hooks, pool: Any, engine: str = "") -> PoolState:
+    """What is known of a pool. A process may run several engines, and a trace hold those of many:
+    which pools are of one is told by the name of its first."""
     known = getattr(pool, "hkvtool_state", None)
     if known is not None and known.hooks is hooks:
         found: PoolState = known
@@ -46,7 +50,8 @@ def _pool_of(hooks: Hooks, pool: Any) -> PoolState:
     state = hooks.adopt(pool, f"{medium}{hooks.rank}")
     tier = "cpu" if medium == "cpu" else "gpu"
     hooks.tell.event(
-        {"ev": "pool", "pool": state.name, "medium": tier, "blocks": len(pool.blocks),
+        {"ev": "pool", "pool": state.name, "medium": tier, "engine": engine or state.name,
+         "blocks": len(pool.blocks),
          "reserved": [pool.null_block.block_id], "zeroed": True}
     )  # fmt: skip
     return state
