@@ -200,6 +200,22 @@ def put_off(sc: Any, kind: int, who: int) -> Any:
     return who >= 0 and sc.due[who] != 0 and kind in (USE, WRITE, SEAL, INDEX)
 
 
+def misnumbered(
+    sc: Any, lanes: Any, groups: Any, pools: Any, kind: int, actor: int, who: int, group: int,
+    other: int, pool: int, far: int,
+) -> Any:  # fmt: skip
+    """Whether a row holds a number that no name has, as an altered file may."""
+    others = len(sc.named) if kind in (FREE, TOUCH) else len(groups)
+    return (
+        actor >= len(lanes) - 2
+        or who >= len(sc.named)
+        or group >= len(groups)
+        or other >= others
+        or pool >= len(pools)
+        or far >= len(pools)
+    )
+
+
 def watched(
     st: Any, sc: Any, spare: Any, slots: Any, lanes: Any, said: Any, stops: Any, actor: Any,
     part: Any, groups: Any, pools: Any, reach: Any, mapped: Any, pos: Any, ev: Any, number: Any,
@@ -216,6 +232,11 @@ def watched(
     """
     for i in range(first, end):
         kind, who = ev[i], req[i]
+        if misnumbered(
+            sc, lanes, groups, pools, kind, actor[i], who, group[i], group2[i], pool[i], pool2[i]
+        ):
+            sc.h[WHY] = 8
+            return i
         if sc.h[JUDGED] != pos[i] and stops[i] == 0 and put_off(sc, kind, who):
             return i
         lane = lane_of(kind, actor[i], number[i], lanes)
