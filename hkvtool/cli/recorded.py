@@ -94,7 +94,7 @@ def ending(folder: str, output: Path, *, force: bool) -> int:
     sources = [(folder, output)]
     for number, place in enumerate(snapshots_of(folder), 1):
         sources.append((place, output.with_name(f"{output.stem}-{number}{_SUFFIX}")))
-    whole = True
+    whole, nothing = True, False
     for place, target in sources:
         try:
             with progress(f"reading {os.path.basename(place)}", 100) as told:
@@ -103,8 +103,9 @@ def ending(folder: str, output: Path, *, force: bool) -> int:
                     progress=told and (lambda read, all_: told(100 * read // max(1, all_))),
                 )  # fmt: skip
         except HkvError as e:
-            whole = False
             empty = "there is no event" in e.what
+            whole &= empty
+            nothing |= empty and place == folder
             what = "nothing was recorded" if empty and place == folder else e.what
             print(f"hkvtool: {shown(what)}", file=sys.stderr)
             if empty:
@@ -115,8 +116,8 @@ def ending(folder: str, output: Path, *, force: bool) -> int:
             print(f"hkvtool: {shown(problem)}", file=sys.stderr)
         whole &= not count.unreadable
         print(f"hkvtool: {shown(target)}: {counted(summary.events, 'event')}", file=sys.stderr)
-    if whole:
-        remove_recording(folder)
-        return Exit.OK
-    print(f"hkvtool: {shown(folder)} is kept", file=sys.stderr)
-    return Exit.UNREADABLE
+    if not whole:
+        print(f"hkvtool: {shown(folder)} is kept", file=sys.stderr)
+        return Exit.UNREADABLE
+    remove_recording(folder)
+    return Exit.UNREADABLE if nothing else Exit.OK

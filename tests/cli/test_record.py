@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -119,6 +120,7 @@ def test_program_that_records_nothing(process: Any, tmp_path: Path) -> None:
     out, err = running.communicate(timeout=120)
     assert running.returncode == 3 and out == b"7\n"
     assert b"nothing was recorded" in err and b"hkvtool doctor" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_recorded_is_refused_before_anything_starts(
@@ -258,6 +260,33 @@ def test_sidecar_seals_what_another_container_records(
     assert sidecar.returncode == 0 and b"2,003 events, 0 dropped" in err
     assert not list((tmp_path / "t.hkv").glob("*.ring"))
     assert facts(hkvtool, tmp_path / "t.hkv")["events"] == 2003
+
+
+CONTAINER = """
+set -e
+mount --bind / / && mount -o remount,bind,ro /
+mount -t tmpfs -o size=200m tmpfs "$1"
+mount -t tmpfs -o size=1m tmpfs /dev/shm
+cd "$1"
+shift
+! touch /tmp/here 2> /dev/null
+TMPDIR=$PWD HOME=/nonexistent exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+"""
+
+
+def test_read_only_root_without_rights_and_with_little_memory(tmp_path: Path) -> None:
+    probe = subprocess.run(["unshare", "-m", "setpriv", "true"], capture_output=True)
+    if probe.returncode:
+        pytest.skip("there are no containers here")
+    args = [sys.executable, "-m", "hkvtool", "record", "-o", "t.duckdb", "--", *engine(3000)]
+    then = f"{shlex.join(args)}; code=$?; ls -A; exit $code"
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", CONTAINER, "-", str(tmp_path), "bash", "-c", then],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["under way", "t.duckdb"]
+    assert "3,003 events" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_doctor_says_what_is_here(hkvtool: Any) -> None:
