@@ -76,3 +76,14 @@ def _count_stored(trace: DuckTrace, first: int, length: int, counts: Any, ts: An
             counts[place, kind] += count
             if when is not None and (ts[place] < 0 or when < ts[place]):
                 ts[place] = when
+
+
+def step_at(trace: Trace, step: int) -> int | None:
+    """The position at which an engine step was dispatched first."""
+    if isinstance(trace, DuckTrace):
+        code = EVENTS["dispatch"].code
+        with explained(trace.path):
+            query = f"SELECT min(pos) FROM events WHERE ev = {code} AND step = {int(step)}"
+            found = trace.select(query).fetchone()
+        return None if found is None or found[0] is None else int(found[0])
+    return next((e.pos for e in trace.events(kinds={"dispatch"}) if e.step == step), None)

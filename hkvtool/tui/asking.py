@@ -38,19 +38,19 @@ class Asking(Travelling):
 
     def jump(self, text: str) -> None:
         """Go where some text says. Raises HkvError."""
-        wanted = text.replace(",", "").replace("_", "")
+        wanted, session = text.replace(",", "").replace("_", ""), self.session
         try:
             if wanted.isdecimal():
                 self.go(int(wanted))
             elif wanted.endswith("%"):
                 share = float(wanted[:-1]) / 100
-                self.go(
-                    self.session.first + round(share * (self.session.last - self.session.first))
-                )
+                self.go(session.first + round(share * (session.last - session.first)))
             elif wanted.endswith("ms"):
-                self.go(self.session.at_time(round(float(wanted[:-2]) * 1e6)))
+                ns = round(float(wanted[:-2]) * 1e6)
+                self.away(lambda: session.at_time(ns), self.go)
             elif wanted[:1] in "sS" and wanted[1:].isdecimal():
-                self.go(self.session.step_at(int(wanted[1:])))
+                step = int(wanted[1:])
+                self.away(lambda: session.step_at(step), self.go)
             elif wanted[:1] in "fF" and wanted[1:].isdecimal():
                 self.choose_finding(f"F{int(wanted[1:])}", move=True)
             else:
@@ -96,14 +96,18 @@ class Asking(Travelling):
             self.choose_finding(match.id, move=True)
             self.action_view("findings")
             return
-        first = next(iter(self.session.trace.events(req=text)), None)
-        if first is not None:
-            self.req = text
-            self.go(first.pos)
-            self.action_view("requests")
+        session = self.session
+        self.away(lambda: session.first_of(text), lambda pos: self._found_request(text, pos))
+
+    def _found_request(self, text: str, pos: int | None) -> None:
+        """A request's first event; what is no request may be a hash."""
+        if pos is None:
+            self.filter = parsed(f"hash={text}")
+            self.ask()
             return
-        self.filter = parsed(f"hash={text}")
-        self.ask()
+        self.req = text
+        self.go(pos)
+        self.action_view("requests")
 
     def action_let_go(self) -> None:
         if self.filter:

@@ -126,7 +126,7 @@ def _side(
                key=key)  # fmt: skip
     event = events.get(pos) if pos is not None else None
     if event is not None:
-        for row in list(wrapped(event_line(event), width))[:3]:
+        for row in list(wrapped(event_line(event)[: 4 * width], width))[:3]:
             yield row._replace(key=key)
     for k, v in facts.items():
         text = "none" if v is None else compact(v)

@@ -7,14 +7,15 @@ wish is looked up. A wish that nobody waits for any more is never begun.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.app import App
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
+from hkvtool.model.text import shown
 from hkvtool.store.history import Moment
 from hkvtool.store.timeline import Timeline
 from hkvtool.tui.checking import AT_ONCE, BY_ITSELF, Checking
@@ -25,6 +26,8 @@ from hkvtool.tui.tables import AROUND, REQUEST_KINDS, TRANSFER_KINDS, RequestRow
 
 if TYPE_CHECKING:
     from hkvtool.tui.live import Live
+
+T = TypeVar("T")
 
 EVENTS_AROUND = 120
 """Events shown on each side of the cursor."""
@@ -56,6 +59,7 @@ class Following(App[None]):
         self.error = ""
         self.speed = 1
         self.tailing = True
+        self._away = 0
         self._playing: Any = None
         self._checking: Checking | None = None
         self._wake = asyncio.Event()
@@ -127,7 +131,7 @@ class Following(App[None]):
         reading = self.block is not None and self.life_now() is None and not self.error
         counting = self.timeline is None and not self.error
         return (self.settled and self._checking is None and self.look is not None
-                and not reading and not counting)  # fmt: skip
+                and not reading and not counting and not self._away)  # fmt: skip
 
     async def _follow(self) -> None:
         while True:
@@ -216,6 +220,20 @@ class Following(App[None]):
             self._moved = True
             self._check_here()
         self.ask()
+
+    def away(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Ask the trace something that may take long, in a thread, and go on with the answer."""
+        self._away += 1
+        self.run_worker(self._answered_to(work, then), exit_on_error=True)
+
+    async def _answered_to(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        try:
+            then(await asyncio.to_thread(work))
+        except HkvError as e:
+            hint = f" ({e.hint})" if e.hint else ""
+            self.notify(shown(e.what + hint), severity="error", markup=False)
+        finally:
+            self._away -= 1
 
     # --- one block -------------------------------------------------------------------------
 

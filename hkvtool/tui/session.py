@@ -23,7 +23,7 @@ from hkvtool.store import Trace
 from hkvtool.store.history import Moment as LifeEvent
 from hkvtool.store.history import history
 from hkvtool.store.seeking import Moments
-from hkvtool.store.timeline import Timeline, timeline
+from hkvtool.store.timeline import Timeline, step_at, timeline
 from hkvtool.tui.filters import BlockFilter, inside
 from hkvtool.tui.hit import Hit, hit_at
 
@@ -143,7 +143,11 @@ class Session:
 
     def step_at(self, step: int) -> int | None:
         """The position at which a step was dispatched."""
-        return next((e.pos for e in self.trace.events(kinds={"dispatch"}) if e.step == step), None)
+        return step_at(self.trace, step)
+
+    def first_of(self, req: str) -> int | None:
+        """The position of the first event that names a request."""
+        return next((e.pos for e in self.trace.events(req=req)), None)
 
     def at_time(self, ns: int) -> int:
         """The last position whose time is at most so many nanoseconds after the first."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hkvtool.tui.following import Following
 
 VERSION_KINDS = frozenset(
-    {
+    [
         "alloc",
         "write",
         "seal",
@@ -19,7 +18,7 @@ VERSION_KINDS = frozenset(
         "load_end",
         "rollback",
         "free",
-    }
+    ]
 )
 """Events that change what a block holds, or whose it is."""
 
@@ -48,14 +47,11 @@ class Travelling(Following):
             self.show_bars()
 
     def _step(self, forward: bool, kinds: frozenset[str] | None) -> None:
-        self.run_worker(self._stepped(forward, kinds), group="step", exclusive=True)
-
-    async def _stepped(self, forward: bool, kinds: frozenset[str] | None) -> None:
-        pos = self.wanted_pos
-        if kinds is None and not self.session.sparse:
+        session, pos = self.session, self.wanted_pos
+        if kinds is None and not session.sparse:
             self.go(pos + (1 if forward else -1))
-            return
-        self.go(await asyncio.to_thread(self.session.beside, pos, forward, kinds))
+        else:
+            self.away(lambda: session.beside(pos, forward, kinds), self.go)
 
     def action_next_event(self) -> None:
         self._step(True, None)
@@ -70,9 +66,11 @@ class Travelling(Following):
         self._step(False, frozenset({"dispatch"}))
 
     def action_next_hit(self) -> None:
+        self.req = None
         self._step(True, frozenset({"lookup", "resume"}))
 
     def action_last_hit(self) -> None:
+        self.req = None
         self._step(False, frozenset({"lookup", "resume"}))
 
     def action_next_version(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hkvtool.state import keyframes
 from hkvtool.store import open_trace, seeking
 from hkvtool.store.seeking import Moments
-from hkvtool.store.timeline import timeline
+from hkvtool.store.timeline import step_at, timeline
 from tests.state.fold_facts import facts
 from tests.state.hostile import hostile
 from tests.state.traces import Plain, imported, named, parted, valid, written
@@ -114,3 +114,17 @@ def test_a_timeline_counts_every_event_once(folder: Path, stretches: int) -> Non
             at = one.stretch(event.pos)
             assert one.edges[at] <= event.pos < one.edges[at + 1]
         assert (one.in_flight() >= 0).all()
+
+
+def test_a_step_is_found_where_it_was_dispatched(folder: Path) -> None:
+    lines = valid(5)
+    with open_trace(written(folder, lines)) as plain, open_trace(imported(folder, lines)) as stored:
+        first: dict[int, int] = {}
+        for event in plain.events(kinds={"dispatch"}):
+            first.setdefault(event["step"], event.pos)
+        assert first
+        for step, pos in first.items():
+            assert step_at(plain, step) == step_at(stored, step) == pos
+        for step in (-1, 1 << 62, 1 << 90):
+            assert step_at(plain, step) is None
+            assert step_at(stored, step) is None

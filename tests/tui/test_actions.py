@@ -251,7 +251,7 @@ def test_the_key_bar_is_clicked(cases, drive) -> None:  # type: ignore[no-untype
         assert d.app.look.pos == pos
         await d.pilot.click("#keys", offset=(bar.index("help"), 0))
         await d.settle()
-        d.has("Moving", "every action by name")
+        d.has("what lies between", "next engine step")
 
     drive(cases["A01"].bad, talk)
 
