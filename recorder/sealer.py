@@ -11,8 +11,8 @@ import fcntl
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from time import monotonic, sleep, time_ns
+from dataclasses import dataclass, field, replace
+from time import monotonic, monotonic_ns, sleep, time_ns
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.events import DECLARATIONS, EVENTS
@@ -23,6 +23,7 @@ from hkvtool.model.ring_format import Kind, Policy, RingError
 from hkvtool.model.ring_reader import Record, RingCount, opened
 from hkvtool.recorder.live_ratio import RATIO_KINDS, Ratio
 from hkvtool.recorder.outcome import Off
+from hkvtool.recorder.ring import host_number
 from hkvtool.recorder.segment_file import append_line, recovered, write_segment
 
 FILLED = 0.25
@@ -173,7 +174,7 @@ class Sealer:
         if any(kept):
             name = segment.file.replace(SEGMENT_SUFFIX, f"-kept{SEGMENT_SUFFIX}")
             size = write_segment(self.folder, name, kept)
-        after = Segment(name, segment.number, segment.sealed_at, size, tuple(rings), True)
+        after = replace(segment, file=name, bytes=size, rings=tuple(rings), deleted=True)
         append_line(self.folder, after)
         self.segments[segment.number] = after
         self.bytes += size - segment.bytes
@@ -272,7 +273,9 @@ class Sealer:
                     torn=counted.torn, error=drain.error,
                 )
             )  # fmt: skip
-        segment = Segment(file, self._number, time_ns(), size, tuple(rings))
+        segment = Segment(
+            file, self._number, time_ns(), size, tuple(rings), False, host_number(), monotonic_ns()
+        )
         append_line(self.folder, segment)
         self._number += 1
         self.segments[segment.number] = segment

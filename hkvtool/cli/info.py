@@ -91,11 +91,13 @@ def _print_clocks(clocks: list[dict[str, Any]]) -> None:
     print_line()
     print_line("clocks, in ms against the first machine")
     rows = [
-        [c["host"], c["writers"], _ms(c["offset"]), _ms(c["skew"]), c["edges"],
+        [c["host"], c["pairs"], _ms(c["offset"]), _ms(c["skew"]), c["edges"],
          f"{_ms(c['lowest']) or '-inf'} to {_ms(c['highest']) or 'inf'}"]
         for c in clocks
     ]  # fmt: skip
-    print_table(["machine", "rings", "by wall clock", "skew by edges", "edges", "allowed"], rows)
+    print_table(
+        ["machine", "clock pairs", "by wall clock", "skew by edges", "edges", "allowed"], rows
+    )
 
 
 def _ms(nanoseconds: int | None) -> str | None:

@@ -22,11 +22,11 @@ _DOMAIN = {"signal": "s", "wait": "s", "store_begin": "st", "store_end": "st",
 @dataclass(frozen=True)
 class Clock:
     """Of one machine, in nanoseconds that are added to its times. `offset` is by the wall clocks,
-    `skew` by `edges` events that lie between `lowest` and `highest`; a pair that excludes each
-    other means that the clocks drifted."""
+    as `pairs` of what the two read say; `skew` is by `edges`, which allow what lies between
+    `lowest` and `highest`. Where these exclude each other the clocks drifted."""
 
     host: str
-    writers: int
+    pairs: int
     offset: int = 0
     skew: int = 0
     edges: int = 0
@@ -47,11 +47,12 @@ class Clock:
         return asdict(self)
 
 
-def by_wall(rings: Iterable[tuple[int, int, int]]) -> dict[int, Clock]:
-    """Clocks by the host, started and wall of each ring; the first host is the one to go by."""
+def by_wall(read: Iterable[tuple[int, int, int]]) -> dict[int, Clock]:
+    """Clocks by what the two of a host read at the same moments, its own and the wall clock; the
+    first host is the one to go by."""
     apart: dict[int, list[int]] = {}
-    for host, started, wall in rings:
-        apart.setdefault(host, []).append(wall - started)
+    for host, own_clock, wall in read:
+        apart.setdefault(host, []).append(wall - own_clock)
     own = [round(median(found)) for found in apart.values()]
     return {
         host: Clock(f"{host & 0xFFFFFFFF:08x}", len(found), mine - own[0])
@@ -106,7 +107,7 @@ def by_edges(clocks: Mapping[int, Clock], edges: Edges) -> dict[int, Clock]:
         high = min(highest.get(host, []), default=None)
         count = len(lowest.get(host, [])) + len(highest.get(host, []))
         found[host] = Clock(
-            clock.host, clock.writers, clock.offset, _nearest(low, high), count, low, high
+            clock.host, clock.pairs, clock.offset, _nearest(low, high), count, low, high
         )
     return found
 

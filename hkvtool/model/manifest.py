@@ -60,6 +60,9 @@ class Segment:
     bytes: int
     rings: tuple[Sealed, ...]
     deleted: bool = False
+    host: int = 0
+    monotonic: int = 0
+    """What the other clock of the sealer's machine read at `sealed_at`."""
 
     def line(self) -> str:
         """As it stands in the manifest."""

@@ -129,12 +129,17 @@ def _clocks(
     folders: Sequence[str | os.PathLike[str]], writers: list[Writer], rows_of: RowsOf
 ) -> dict[int, Clock]:
     """The clocks of the machines; empty where there is one."""
-    rings = [
-        (w.host, part.started, part.wall) for w in writers for _, part in sorted(w.parts.items())
-    ]
-    if len({host for host, _, _ in rings}) < 2:
+    read = [(w.host, p.started, p.wall) for w in writers for _, p in sorted(w.parts.items())]
+    hosts = {host for host, _, _ in read}
+    if len(hosts) < 2:
         return {}
-    clocks, edges, unused = by_wall(rings), Edges(), RecordingCount(Stage.COMPLETE)
+    for folder in folders:
+        # Clocks are set while a recording goes on; what they read at each segment counts too.
+        read += [
+            (segment.host, segment.monotonic, segment.sealed_at)
+            for segment in read_manifest(os.fspath(folder)) if segment.host in hosts
+        ]  # fmt: skip
+    clocks, edges, unused = by_wall(read), Edges(), RecordingCount(Stage.COMPLETE)
     for folder in folders:
         for writer in writers_of(os.fspath(folder), unused):
             for ts, _, data in writer.read(unused, rows_of, clocks[writer.host].offset):

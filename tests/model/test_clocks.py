@@ -30,7 +30,7 @@ def clocks_of(sent: list[tuple[int, int, int, int]]) -> Any:
 
 def test_wall_clocks_bring_them_together() -> None:
     clocks = by_wall([(A, 100, 1000), (B, 7, 1000), (A, 200, 1104)])
-    assert (clocks[A].offset, clocks[A].writers) == (0, 2)
+    assert (clocks[A].offset, clocks[A].pairs) == (0, 2)
     assert clocks[B].offset == 993 - 902
 
 
