@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from hkvtool.model.errors import TraceError
@@ -74,8 +74,21 @@ class Segment:
         said: dict[str, Any] = json.loads(text)
         if said.pop("v") > SEGMENT_VERSION:
             raise TraceError("its segments are of a newer hkvtool", hint="pip install -U hkvtool")
-        rings = tuple(Sealed(**ring) for ring in said.pop("rings"))
-        return Segment(rings=rings, **said)
+        rings = tuple(Sealed(**_checked(Sealed, ring)) for ring in said.pop("rings"))
+        segment = Segment(rings=rings, **_checked(Segment, said))
+        if os.path.basename(segment.file) != segment.file:
+            raise ValueError("a file outside of the recording")
+        return segment
+
+
+def _checked(kind: type, said: dict[str, Any]) -> dict[str, Any]:
+    """Fields as they were read, each of which must be of the type that it is declared with."""
+    types = {"str": str, "int": int, "bool": bool}
+    declared = {field.name: types.get(str(field.type)) for field in fields(kind)}
+    for name, value in said.items():
+        if type(value) is not declared[name] or (type(value) is int and value < 0):
+            raise ValueError(f"{name} is {value!r}")
+    return said
 
 
 def sealed_of(name: str, header: RingHeader, **counts: Any) -> Sealed:

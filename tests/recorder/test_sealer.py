@@ -235,6 +235,15 @@ def test_manifest_that_makes_no_sense_is_refused(told: Told) -> None:
     (told.folder / MANIFEST).write_text("{}\n")
     with pytest.raises(TraceError, match="line 1 makes no sense"):
         told.read()
+    line = Segment("a.parquet", 0, 0, 0, ()).line()
+    for wrong in (
+        line.replace("a.parquet", "../a.parquet"),
+        line.replace('"number":0', '"number":"0"'),
+        line.replace('"bytes":0', '"bytes":-1'),
+    ):
+        (told.folder / MANIFEST).write_text(wrong + "\n")
+        with pytest.raises(TraceError, match="line 1 makes no sense"):
+            told.read()
     newer = Segment("a.parquet", 0, 0, 0, ()).line().replace('"v":1', '"v":9')
     (told.folder / MANIFEST).write_text(newer + "\n")
     with pytest.raises(TraceError, match="newer hkvtool"):
