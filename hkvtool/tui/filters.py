@@ -115,19 +115,23 @@ def _met(key: str, value: str, fold: Fold, seen: o.Overview) -> Any:
     }[value]
 
 
+def _number(fold: Fold, domain: str, value: str) -> int:
+    """The number of a name, which may be written as an integer; negative for none."""
+    names: list[str | int] = [value]
+    if value.isdecimal() and len(value) < 20:
+        names.append(int(value))
+    return next((n for n in fold.names.find_all(domain, names) if n >= 0), -1)
+
+
 def _owned(value: str, fold: Fold, seen: o.Overview) -> Any:
     """Blocks that a request took last."""
-    number = fold.names.find("req", value)
-    if number < 0 and value.isdecimal():
-        number = fold.names.find("req", int(value))
+    number = _number(fold, "req", value)
     return (seen.owner == number) & (number >= 0)
 
 
 def _led_to(value: str, fold: Fold, seen: o.Overview) -> Any:
     """Blocks that a live hash leads to."""
-    number = fold.names.find("hash", value)
-    if number < 0 and value.isdecimal():
-        number = fold.names.find("hash", int(value))
+    number = _number(fold, "hash", value)
     mask = np.zeros(len(seen.blocks), bool)
     if 0 <= number < len(fold.st.first_of_hash):
         entry = fold.st.first_of_hash[number]

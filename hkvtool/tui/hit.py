@@ -7,10 +7,11 @@ were matched until they are used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hkvtool.model.event import Event
-from hkvtool.model.rules import FAMILIES, RULES
+from hkvtool.model.findings import Finding, Report
+from hkvtool.model.rules import FAMILIES, RULES, Severity
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Span
 from hkvtool.state.fold import Fold
@@ -20,6 +21,9 @@ from hkvtool.store.seeking import Moments
 
 LAYERS = {1: "whole blocks", 2: "kernel ABI", 3: "group intersection", 4: "alignment"}
 """The four layers that a hit must pass, in order; further digits are the constraints'."""
+
+LAYOUT_FAMILIES = "24"
+"""Families whose rules hold of a group as such, not of one check."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,16 @@ class GroupHit:
     spans: tuple[Span, ...]
     faults: tuple[Fault, ...]
     recovery: str
+    told: tuple[Finding, ...] = ()
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(f.code for f in self.faults))
+        """The rules that stand against it: as things are at the cursor, and by the check."""
+        return tuple(dict.fromkeys([*(f.code for f in self.faults), *(f.code for f in self.told)]))
 
     @property
     def layer(self) -> int | None:
-        """The first layer that fails, None where the group can resume."""
+        """The first layer or constraint that fails, None where the group can resume."""
         return min((int(c[3]) for c in self.codes), default=None)
 
     @property
@@ -87,7 +93,22 @@ class Hit:
 
     @property
     def failing(self) -> tuple[GroupHit, ...]:
-        return tuple(g for g in self.groups if g.participates and g.faults)
+        return tuple(g for g in self.groups if g.participates and g.codes)
+
+
+def with_findings(hit: Hit, report: Report) -> Hit:
+    """The matrix with what the check of the trace says of this one and its groups: what became of
+    it later, and what is wrong with a group's layout whoever resumes."""
+    places = {e.pos for e in (hit.lookup, hit.resume) if e is not None}
+
+    def told(row: GroupHit) -> tuple[Finding, ...]:
+        return tuple(
+            f for f in report.findings
+            if f.group == row.group and f.severity is Severity.ERROR and not f.cause
+            and (f.check in places or f.code[3] in LAYOUT_FAMILIES)
+        )  # fmt: skip
+
+    return replace(hit, groups=tuple(replace(row, told=told(row)) for row in hit.groups))
 
 
 def hit_at(moments: Moments, fold: Fold, pos: int, req: str | None = None) -> Hit | None:
@@ -117,7 +138,7 @@ def hit_of(fold: Fold, lookup: Event | None, resume: Event | None) -> Hit:
     matched = max((int(t) for t in said.values()), default=0)
     at = int(event["at"]) if resume is not None else matched
     asked = max(int((lookup.get("tokens") if lookup else None) or 0), matched, at)
-    reader = fold.names.find("req", str(event.req))
+    reader = fold.names.find_all("req", [str(event.req)])[0]
     rows = []
     for group in _concerned(fold, event, said):
         blocks = _brought(fold, event, group)
@@ -217,6 +238,10 @@ def strip(row: GroupHit, end: int, width: int) -> list[str]:
     put(row.covers, "brought")
     for span in row.spans:
         put(span, "ok")
+    held = {f.code for f in row.faults}
+    for finding in row.told:
+        if finding.code not in held:
+            put(finding.tokens or (0, end), finding.code)
     for fault in sorted(row.faults, key=lambda f: -int(f.code[3])):
         put(fault.tokens, fault.code)
     return cells

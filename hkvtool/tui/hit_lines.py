@@ -9,7 +9,7 @@ import numpy as np
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES
 from hkvtool.model.text import compact, shown
-from hkvtool.tui.hit import GroupHit, Hit, layer_name, strip, told
+from hkvtool.tui.hit import GroupHit, Hit, layer_name, strip, told, with_findings
 from hkvtool.tui.lines import Line, Span, fitted, heading, labelled, line, wrapped
 from hkvtool.tui.palette import FORMS, LETTERS
 
@@ -28,6 +28,8 @@ def hit_lines(
         )
         return
     mine = [f for f in report.findings if _about(f, hit)] if report is not None else []
+    if report is not None:
+        hit = with_findings(hit, report)
     yield from _summary(hit, resumable(hit, report))
     yield line("")
     yield from _matrix(hit, width)
@@ -158,9 +160,10 @@ def _verdicts(hit: Hit, width: int, findings: Sequence[Finding]) -> Iterator[Lin
             yield line((f"            and {len(row.faults) - 3} more", "dim"))
         yield from labelled("  needs", row.need, width, column=12)
         yield from labelled("  route", f"{row.route or 'none'} was stated", width, column=12)
-        yield from labelled("  recovery", row.recovery, width, column=12)
+        if row.recovery:
+            yield from labelled("  recovery", row.recovery, width, column=12)
         yield from _listed(row, width)
-    fine = [g for g in hit.groups if g.participates and not g.faults]
+    fine = [g for g in hit.groups if g.participates and not g.codes]
     if fine:
         yield line("")
         yield heading("can resume" if hit.failing else "every group can resume")
