@@ -7,7 +7,6 @@ these.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
 
@@ -73,7 +72,7 @@ def heads(packed: torch.Tensor) -> torch.Tensor:
         wide = torch.zeros((count, BYTES), dtype=torch.uint8, device=packed.device)
         wide[:, :size] = packed
         packed = wide
-    return packed[:, :BYTES].contiguous().view(torch.int64).view(count, WORDS)
+    return packed[:, :BYTES].reshape(-1).clone().view(torch.int64).view(count, WORDS)
 
 
 def verify(
@@ -204,12 +203,12 @@ def compress(values: torch.Tensor, block: int, scale: str = "fp32") -> torch.Ten
     parts = values.to(torch.float32).view(n, d // block, block)
     most = parts.abs().amax(dim=2).clamp(min=1e-4)
     if scale == "ue8m0":
-        exponent = _ceil_exponent(most / FP8_MAX)
+        exponent = ceil_exponent(most / FP8_MAX)
         unit = torch.ldexp(torch.ones_like(most), exponent)
         tail = (exponent + 127).to(torch.uint8)
     else:
         unit = most / FP8_MAX
-        tail = unit.contiguous().view(torch.uint8).view(n, -1)
+        tail = unit.reshape(-1).clone().view(torch.uint8).view(n, d // block * 4)
     codes = fp8_codes((parts / unit[:, :, None]).clamp(-FP8_MAX, FP8_MAX)).view(n, d)
     return torch.cat((codes, tail), dim=1)
 
@@ -217,17 +216,17 @@ def compress(values: torch.Tensor, block: int, scale: str = "fp32") -> torch.Ten
 def decompress(packed: torch.Tensor, d: int, block: int, scale: str = "fp32") -> torch.Tensor:
     """The values of compressed rows, ``float32[n, d]``."""
     n = packed.shape[0]
-    tail = packed[:, d:].contiguous()
+    tail = packed[:, d:].reshape(-1).clone()
     if scale == "ue8m0":
-        exponent = tail.to(torch.int32) - 127
+        exponent = tail.view(n, d // block).to(torch.int32) - 127
         unit = torch.ldexp(torch.ones(exponent.shape, device=packed.device), exponent)
     else:
-        unit = tail.view(torch.float32).view(n, -1)
+        unit = tail.view(torch.float32).view(n, d // block)
     codes = fp8_values(packed[:, :d]).view(n, d // block, block)
     return (codes * unit[:, :, None]).view(n, d)
 
 
-def _ceil_exponent(ratio: torch.Tensor) -> torch.Tensor:
+def ceil_exponent(ratio: torch.Tensor) -> torch.Tensor:
     """The least e with 2**e >= ratio, of positive normal numbers."""
     bits = ratio.contiguous().view(torch.int32)
     return (bits >> 23) - 127 + (bits & 0x7FFFFF != 0).to(torch.int32)
@@ -249,8 +248,3 @@ def select(
     order = torch.sort(scores, descending=True, stable=True)
     count = min(count, len(rows))
     return order.indices[:count], order.values[:count]
-
-
-def table(name: str) -> Any:
-    """The operation of that name."""
-    return globals()[name]

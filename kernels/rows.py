@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-SPLIT = frozenset({(584, 8), (132, 4), (68, 4), (528, 16, "v41")})
+SPLIT = frozenset({(584, 8), (132, 4), (68, 4)})
 """Row and scale bytes of the formats that keep the scale rows of a page behind all its data rows:
 DeepSeek-V4 latents, indexer keys in fp8 and fp4."""
 
@@ -83,11 +83,9 @@ class Rows:
         for length in self.lengths:
             bits |= length
         if len(self):
-            bits |= int(torch.bitwise_or(self.starts, 0).flatten().unique().bitwise_and(7).max())
             low = self.starts & 7
-            bits |= int(low.max()) | (1 if bool((low & 1).any()) else 0)
-            bits |= 2 if bool((low & 2).any()) else 0
-            bits |= 4 if bool((low & 4).any()) else 0
+            for bit in (1, 2, 4):
+                bits |= bit if bool((low & bit).any()) else 0
         return bits & -bits
 
 
@@ -166,9 +164,7 @@ def page_of(layout: Mapping[str, Any], rows: int, blocks: int, row_bytes: int) -
     size = layout.get("page_bytes") or 0
     order = str(layout.get("order") or "").split(",")
     if rows > 1 and "kv" in order and "block" in order and "token" in order and row_bytes % 2 == 0:
-        return ordered_page(
-            rows, row_bytes, order, blocks, stride=stride, page_bytes=size
-        )
+        return ordered_page(rows, row_bytes, order, blocks, stride=stride, page_bytes=size)
     if (row_bytes, scale) in SPLIT:
         return split_page(rows, row_bytes, scale, stride, size)
     return plain_page(rows, row_bytes, stride, size)

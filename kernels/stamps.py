@@ -47,10 +47,9 @@ class Stamp:
 
 def pack(sequence: Any, group: Any, token: Any, generation: Any, version: Any) -> torch.Tensor:
     """Stamps as words, ``int64[n, 4]``; each argument a tensor ``int64[n]`` or one number."""
-    parts = torch.broadcast_tensors(
-        *(torch.as_tensor(p, dtype=torch.int64) for p in (sequence, group, token, generation,
-                                                          version))
-    )  # fmt: skip
+    given = [torch.as_tensor(part, dtype=torch.int64)
+             for part in (sequence, group, token, generation, version)]  # fmt: skip
+    parts = torch.broadcast_tensors(*given)  # type: ignore[no-untyped-call]
     seq, grp, tok, gen, ver = (p.reshape(-1) for p in parts)
     words = torch.empty((len(seq), WORDS), dtype=torch.int64)
     words[:, 0] = seq

@@ -115,9 +115,7 @@ def command(
 # --- state ---------------------------------------------------------------------------------
 
 
-def _state(
-    trace: Trace, request: str | None, until: int | None, step: bool, format: Format
-) -> int:
+def _state(trace: Trace, request: str | None, until: int | None, step: bool, format: Format) -> int:
     from hkvtool.replay.stepping import Stepper, summary
     from hkvtool.store.moments import fold_at
 
@@ -270,8 +268,8 @@ def _print(trace: Trace, whole: Replayed | None, results: Iterable[Result]) -> N
     if whole is not None:
         account = whole.account
         print_line(
-            f"{shown(trace.path)}: {counted(whole.program.events, 'event')} on {whole.lanes} lanes, "
-            f"{whole.bytes:,} bytes of cache on {whole.device}"
+            f"{shown(trace.path)}: {counted(whole.program.events, 'event')} on {whole.lanes} "
+            f"lanes, {whole.bytes:,} bytes of cache on {whole.device}"
             + (" (rows cut to one stamp)" if whole.program.thin else "")
         )
         read = f"{counted(account.reads, 'read')} of {counted(account.rows, 'row')}"
@@ -310,8 +308,8 @@ def _result_lines(result: Result) -> Iterator[str]:
     if fault is not None and fault.corrupt:
         yield f"  fault arm    {fault.corrupt} of {fault.runs} runs corrupt; {fault.plan.words}"
     if control is not None:
-        yield f"  control arm  {control.corrupt} of {control.runs} runs corrupt; " \
-              f"{control.plan.words}"  # fmt: skip
+        arm = f"{control.corrupt} of {control.runs} runs corrupt"
+        yield f"  control arm  {arm}; {control.plan.words}"
 
 
 # --- redecide ------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.model.event import Event
-from hkvtool.replay.compiling import Believed, Block, Compiler
+from hkvtool.replay.compiling import Believed, Compiler
 from hkvtool.replay.lanes import Lanes
 from hkvtool.replay.memory import BUDGET, Memory, OverBudget
 from hkvtool.replay.ops import Account, Wrong
 from hkvtool.replay.program import Program, Step
 from hkvtool.replay.sequences import Sequences
+from hkvtool.replay.slicing import Slice
 from hkvtool.state.fold import Fold
 
 RUNS = 20
@@ -28,6 +29,8 @@ class Setting:
     device: str = "cpu"
     budget: int = BUDGET
     runs: int = RUNS
+    programs: dict[tuple[int, str, bool, bool, Slice | None], Program] = field(default_factory=dict)
+    """Programs of the finding under way: plans that differ in their order only share one."""
 
 
 @dataclass
@@ -63,26 +66,33 @@ def survey(events: Sequence[Event]) -> Sequences:
     return sequences
 
 
-def compiled(
-    setting: Setting, plan: Plan, keep: frozenset[Block] | None, *, thin: bool = False
-) -> Program:
+def compiled(setting: Setting, plan: Plan, part: Slice | None, *, thin: bool = False) -> Program:
     """The program of a plan."""
-    compiler = Compiler(setting.sequences, keep=keep, thin=thin, believed=plan.believed,
-                        recapture=plan.recapture)  # fmt: skip
-    return compiler.compile(setting.events if plan.events is None else plan.events)
+    key = (id(plan.events), repr(plan.believed), plan.recapture, thin, part)
+    found = setting.programs.get(key)
+    if found is None:
+        compiler = Compiler(
+            setting.sequences, keep=None if part is None else part.blocks, thin=thin,
+            believed=plan.believed, recapture=plan.recapture,
+        )  # fmt: skip
+        found = compiler.compile(setting.events if plan.events is None else plan.events)
+        if part is not None:
+            found.steps = [s for s in found.steps if not s.pos or part.since <= s.pos <= part.until]
+        setting.programs[key] = found
+    return found
 
 
 def run(
-    setting: Setting, plan: Plan, keep: frozenset[Block] | None,
+    setting: Setting, plan: Plan, part: Slice | None,
     counts: Callable[[Program, Account], bool], runs: int,
 ) -> Arm | None:  # fmt: skip
     """Run a plan so many times; None where edges forbid its order. `counts` says whether what a
     run found is the corruption looked for."""
-    program = compiled(setting, plan, keep)
+    program = compiled(setting, plan, part)
     try:
         memory = Memory(program.touched, setting.device, setting.budget)
     except OverBudget:
-        program = compiled(setting, plan, keep, thin=True)
+        program = compiled(setting, plan, part, thin=True)
         memory = Memory(program.touched, setting.device, setting.budget)
     with memory:
         steps: list[Step] | None = program.in_order()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from hkvtool.model.event import Event
@@ -177,7 +178,7 @@ class Compiler:
                 cuts |= {a for a, _ in (*author.branches, *author.epochs) if low < a < high}
             points = sorted(cuts)
             found += [(a, b, self._sequence(reader, origin, author, a))
-                      for a, b in zip(points, points[1:], strict=False)]  # fmt: skip
+                      for a, b in pairwise(points)]  # fmt: skip
         return tuple(found)
 
     def due_of(self, reader: str, cells: Cells) -> Due:

@@ -16,11 +16,11 @@ from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES
 from hkvtool.replay import arms
 from hkvtool.replay.arms import Arm, Plan, Setting
-from hkvtool.replay.compiling import Believed, Block
+from hkvtool.replay.compiling import Believed
 from hkvtool.replay.controls import control_of
 from hkvtool.replay.ops import Account
 from hkvtool.replay.program import Program
-from hkvtool.replay.slicing import sliced
+from hkvtool.replay.slicing import Slice, sliced
 
 CONFIRMED, NOT, CANNOT = "confirmed", "not-confirmed", "not-confirmable"
 
@@ -81,34 +81,35 @@ def _arm(arm: Arm | None, first: dict[str, Any] | None) -> dict[str, Any] | None
 
 def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
     """Both arms of one root finding."""
+    setting.programs.clear()
     about = _NO_BYTES.get(finding.code)
     if about is not None:
         return Result(finding, CANNOT, f"the finding is about {about}", device=setting.device)
     missing = report.not_evaluable.get(finding.code)
     if missing:
         return Result(finding, CANNOT, f"needs {', '.join(missing)}", device=setting.device)
-    keep = sliced(setting.events, report, finding)
+    part = sliced(setting.events, report, finding)
     concerns = _Concern(setting.events, report, finding)
-    fault, other = _fault(setting, report, finding, keep, concerns)
+    fault, other = _fault(setting, report, finding, part, concerns)
     if fault is None or not fault.corrupt:
-        return Result(finding, *_nothing(setting, finding, keep, fault), fault=fault,
+        return Result(finding, *_nothing(setting, finding, part, fault), fault=fault,
                       device=setting.device)  # fmt: skip
     first = concerns.first(fault)
     control_plan, control = other, None
     if control_plan is not None:
-        control = arms.run(setting, control_plan, keep, concerns.hurt, 1)
+        control = arms.run(setting, control_plan, part, concerns.hurt, 1)
     if control is None:
         control_plan = control_of(finding, setting.events, fault)
         if control_plan is None:
             return Result(finding, NOT, f"{RULES[finding.code].name} has no control arm", fault,
                           None, first, setting.device)  # fmt: skip
-        control = arms.run(setting, control_plan, keep, concerns.hurt, 1)
+        control = arms.run(setting, control_plan, part, concerns.hurt, 1)
     assert control is not None and control_plan is not None
     if control.corrupt:
         why = "the control arm reads wrong bytes too: the cause is another"
         return Result(finding, NOT, why, fault, control, first, setting.device)
-    fault_all = arms.run(setting, fault.plan, keep, concerns.hurt, setting.runs)
-    control_all = arms.run(setting, control_plan, keep, concerns.hurt, setting.runs)
+    fault_all = arms.run(setting, fault.plan, part, concerns.hurt, setting.runs)
+    control_all = arms.run(setting, control_plan, part, concerns.hurt, setting.runs)
     assert fault_all is not None and control_all is not None
     if fault_all.program.stale_graphs:
         fault_all.plan.words += "; " + STAND_IN
@@ -161,12 +162,12 @@ class _Concern:
 
 
 def _fault(
-    setting: Setting, report: Report, finding: Finding, keep: frozenset[Block] | None,
+    setting: Setting, report: Report, finding: Finding, part: Slice | None,
     concerns: _Concern,
 ) -> tuple[Arm | None, Plan | None]:  # fmt: skip
     """The first arm that corrupts, and for a race its other order, which is its control."""
     last: Arm | None = None
-    plans = [(Plan("in the order of the recording"), None)]
+    plans: list[tuple[Plan, Plan | None]] = [(Plan("in the order of the recording"), None)]
     pair = _pair(finding, setting.events)
     if pair is not None:
         first, second = pair
@@ -180,7 +181,7 @@ def _fault(
         how = "transfers" if believed.moves else "reads"
         plans.append((Plan(f"{how} use the consumer's layout", believed=believed), None))
     for plan, other in plans:
-        arm = arms.run(setting, plan, keep, concerns.hurt, 1)
+        arm = arms.run(setting, plan, part, concerns.hurt, 1)
         if arm is None:
             continue
         if arm.corrupt:
@@ -220,7 +221,7 @@ def _believed(finding: Finding, events: Sequence[Event]) -> list[Believed]:
 
 
 def _nothing(
-    setting: Setting, finding: Finding, keep: frozenset[Block] | None, fault: Arm | None
+    setting: Setting, finding: Finding, part: Slice | None, fault: Arm | None
 ) -> tuple[str, str]:
     """Why no arm corrupts."""
     if fault is None:

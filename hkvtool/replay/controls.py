@@ -174,8 +174,10 @@ def _inserted(
                         continue
                     names[block] = got[0]
                     start = min(tokens) // group.block_tokens * group.block_tokens
-                    before.setdefault(use.pos, []).append(_event(use, "alloc", req=req, group=name,
-                        blocks=got, tokens=[start, start + group.block_tokens], actor="sched"))  # fmt: skip
+                    tokens_of = [start, start + group.block_tokens]
+                    taken = _event(use, "alloc", req=req, group=name, blocks=got,
+                                   tokens=tokens_of, actor="sched")  # fmt: skip
+                    before.setdefault(use.pos, []).append(taken)
                 block = names[block]
             before.setdefault(use.pos, []).extend(_writes(use, req, group, block, tokens))
     return list(_rewritten(events, places, before, renamed, first_use, cut))

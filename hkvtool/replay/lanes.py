@@ -31,8 +31,9 @@ class Lanes:
         if memory.device != "cpu":
             import torch
 
-            self._streams = [torch.cuda.Stream(memory.device) for _ in range(count)]
-            self._turn = torch.cuda.Event()
+            self._streams = [torch.cuda.Stream(memory.device)  # type: ignore[no-untyped-call]
+                             for _ in range(count)]  # fmt: skip
+            self._turn = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def run(self, steps: Sequence[Step]) -> Account:
         """Run steps in this order on fresh memory."""

@@ -73,9 +73,7 @@ def _failed(ended: Event | None, blocks: Sequence[int]) -> frozenset[int]:
     return frozenset(named if ended.get("ok", True) else named or blocks)
 
 
-def _stands_for(
-    c: Compiler, event: Event, group: Group, count: int, store: bool
-) -> list[Piece]:
+def _stands_for(c: Compiler, event: Event, group: Group, count: int, store: bool) -> list[Piece]:
     """Which tokens each block of a transfer is for, as far as anyone says."""
     tokens, unit = event.get("tokens"), group.block_tokens
     if tokens:
@@ -118,8 +116,11 @@ def _move(
     if c.believed and c.believed.moves and c.believed.group == group.name:
         expects = c.believed.expects
     space = c.graphs.space(pool.name, event)
-    if far is None or far.pool is None:
+    apart = far is None or far.pool is None or not c.kept(far.pool, far.places[i])
+    if far is None or far.pool is None or (apart and not store):
         return [] if store or not arrives else _from_nowhere(c, event, near, i, pieces, space)
+    if not c.kept(pool, near.places[i]):
+        return _to_kept(c, event, near, far, i, pieces) if store and arrives else []
     owner = far.group if far.group is not None and far.group.pool is far.pool else group
     check = None
     if pieces:
@@ -130,6 +131,8 @@ def _move(
                        near.places[i], group, space if store else "",
                        expects if store else None)  # fmt: skip
     here = c.area(group, pool, whole(rows, [near.places[i]]), space, expects)
+    if apart:
+        return [Move(None, None, check)]
     there = c.area(owner, far.pool, whole(c.geometry.rows(owner), [far.places[i]]))
     source, target = (here, there) if store else (there, here)
     if arrives:
@@ -157,6 +160,24 @@ def _from_nowhere(
     if found.empty:
         return []
     return [Write(c.area(group, pool, found, space), c.number(group), c.due_of(event.req, found))]
+
+
+def _to_kept(
+    c: Compiler, event: Event, near: Access, far: Access, i: int, pieces: list[Piece]
+) -> list[Op]:
+    """Content of a block that is left out comes into one that is kept: as what it is."""
+    group, pool = near.group, far.pool
+    assert group is not None and pool is not None and near.pool is not None
+    content = c.holds.get((near.pool.name, near.places[i], group.name))
+    req = event.req or (None if content is None else content[0])
+    owner = far.group if far.group is not None and far.group.pool is pool else group
+    mine = [Piece(i, p.start, p.end) for p in pieces]
+    found = cells(group, c.geometry.rows(group), far.places, mine)
+    carry(c, (near.pool.name, near.places[i], group.name), (pool.name, far.places[i], owner.name))
+    if req is None or found.empty:
+        return []
+    c.written.add((pool.name, owner.name, far.places[i]))
+    return [Write(c.area(owner, pool, found), c.number(owner), c.due_of(req, found))]
 
 
 def _check(

@@ -82,9 +82,7 @@ class Account:
         room = max(0, KEPT - len(self.wrong))
         for n, i in enumerate(at[:room].tolist()):
             due = {"state": why} if why else _due(expected[i])
-            self.wrong.append(
-                Wrong(about, blocks[n], entries[n], tokens[n], due, told(found[i]))
-            )
+            self.wrong.append(Wrong(about, blocks[n], entries[n], tokens[n], due, told(found[i])))
 
 
 def _due(words: torch.Tensor) -> dict[str, Any]:

@@ -28,9 +28,7 @@ def use(c: Compiler, event: Event) -> None:
             _read(c, event, access, group, pool, event.req)
 
 
-def _read(
-    c: Compiler, event: Event, access: Access, group: Group, pool: Pool, req: str
-) -> None:
+def _read(c: Compiler, event: Event, access: Access, group: Group, pool: Pool, req: str) -> None:
     at = c.author(req).extent.get(group.name, 0)
     tokens = event.get("tokens")
     if at <= 0 and not tokens:
@@ -95,9 +93,7 @@ def _unknown(c: Compiler, group: Group, pool: Pool, block: int, place: int) -> b
     return bool(st.alloc_pos[slot] < 0 and filled(c.fold, slot, c.fold.component(slot, group)))
 
 
-def _seed(
-    c: Compiler, group: Group, pool: Pool, place: int, piece: Piece, req: str
-) -> list[Piece]:
+def _seed(c: Compiler, group: Group, pool: Pool, place: int, piece: Piece, req: str) -> list[Piece]:
     """Lay down what an unknown block is taken for; returns the rows that others take for the
     same."""
     rows = c.geometry.rows(group)

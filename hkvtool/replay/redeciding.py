@@ -60,8 +60,8 @@ class Outcome:
         }  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        yield f"evicted hashes  recorded {self.evicted['recorded']:,}, " \
-              f"here {self.evicted['decided']:,}"  # fmt: skip
+        evicted = f"recorded {self.evicted['recorded']:,}, here {self.evicted['decided']:,}"
+        yield f"evicted hashes  {evicted}"
         yield f"tokens hit      recorded {self.hit['recorded']:,}, here {self.hit['decided']:,}"
         if not self.counts:
             yield "no decision differs"
@@ -174,7 +174,7 @@ class _Redecider:
             if other is None:
                 self.outcome.note(Difference(
                     event.pos, "nothing to hit", event.req,
-                    f"{event.req} takes {pool.name}:{block} again, which is not cached here"))  # fmt: skip
+                    f"{event.req} takes {pool.name}:{block} again, which is not here"))  # fmt: skip
             else:
                 own.touch([other])
 

@@ -1,8 +1,13 @@
-"""The blocks that a finding concerns: what it names, and what content goes to and comes from."""
+"""The blocks that a finding concerns: those it names, and where their content goes.
+
+What comes into them from blocks that are left out is taken for what it is meant to be, so a slice
+shows only what goes wrong within it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
@@ -13,38 +18,67 @@ from hkvtool.state.declarations import Declarations
 SHORT = 5000
 """Events of a trace that is replayed whole."""
 
-_ROUNDS = 4
+MOST = 4096
+"""Blocks of a slice; block ids are used again and again, so content seems to go everywhere."""
+
+_BEHIND = 20_000
+"""Events behind the finding in which its content is followed."""
 
 
-def sliced(events: Sequence[Event], report: Report, finding: Finding) -> frozenset[Block] | None:
-    """The blocks to keep bytes of; None for all, where the trace is short."""
+class Slice(NamedTuple):
+    """The blocks to keep bytes of, and the events from and to which anything can matter."""
+
+    blocks: frozenset[Block]
+    since: int
+    until: int
+
+
+def sliced(events: Sequence[Event], report: Report, finding: Finding) -> Slice | None:
+    """What a finding concerns; None for everything, where the trace is short."""
     if len(events) <= SHORT:
         return None
     family = [finding, *(f for f in report.findings if f.cause == finding.id)]
     named = {p for f in family for p in (*f.events, f.check, f.use) if p is not None}
     keep: set[Block] = {(f.pool, b) for f in family for b in f.blocks if f.pool is not None}
     declared = Declarations()
-    links: list[tuple[list[Block], list[Block]]] = []
-    requests = {f.request for f in family if f.request is not None}
+    first, last = min(named, default=0), max(named, default=0) + _BEHIND
+    taken: dict[Block, int] = {}
     for event in events:
-        if event.problem is not None:
+        if event.problem is not None or event.pos > last:
             continue
         _declare(event, declared)
-        if event.ev not in _TOUCHING and event.pos not in named:
+        if event.ev == "alloc" and event.pos <= first:
+            _taken(event, declared, taken)
+        if event.pos < first and not (event.pos in named or not keep):
             continue
-        places = [[(a.pool.name, p) for p in a.places] for a in accesses(event, declared)
-                  if a.pool is not None]  # fmt: skip
-        if event.pos in named or (event.req in requests and event.ev == "use" and not keep):
-            keep.update(block for side in places for block in side)
-        if len(places) == 2 and event.ev in ("copy", "store_begin", "load_begin"):
-            links.append((places[0], places[1]))
-    for _ in range(_ROUNDS):
-        more = {b for one, two in links for pair in zip(one, two, strict=False)
-                if keep & set(pair) for b in pair} - keep  # fmt: skip
-        if not more:
-            break
-        keep |= more
-    return frozenset(keep)
+        if event.ev in ("copy", "store_begin", "load_begin"):
+            _follow(event, declared, keep)
+        if event.pos in named and not finding.blocks:
+            keep.update((a.pool.name, p) for a in accesses(event, declared)
+                        if a.pool is not None for p in a.places)  # fmt: skip
+    # What a block held before it was last taken is nobody's.
+    since = min((taken.get((str(f.pool), b), 0) for f in family for b in f.blocks), default=0)
+    return Slice(frozenset(keep), since, last)
+
+
+def _taken(event: Event, declared: Declarations, taken: dict[Block, int]) -> None:
+    """Where blocks were last allocated."""
+    group = declared.groups.get(str(event.get("group")))
+    pool = event.get("pool") or (group.pool.name if group else None)
+    where = declared.pools.get(str(pool))
+    for block in event["blocks"] if where else ():
+        taken[str(pool), where.map.get(block, block) if where else block] = event.pos
+
+
+def _follow(event: Event, declared: Declarations, keep: set[Block]) -> None:
+    """Content that leaves kept blocks takes those it goes to along."""
+    sides = [a for a in accesses(event, declared) if a.pool is not None]
+    if len(sides) != 2 or len(keep) >= MOST:
+        return
+    source, target = sides
+    for here, there in zip(source.places, target.places, strict=False):
+        if source.pool and target.pool and (source.pool.name, here) in keep:
+            keep.add((target.pool.name, there))
 
 
 def _declare(event: Event, declared: Declarations) -> None:
@@ -56,8 +90,3 @@ def _declare(event: Event, declared: Declarations) -> None:
         pool = declared.pools.get(str(event["pool"]))
         if pool is not None:
             pool.map.update({int(k): v for k, v in event["map"].items()})
-
-
-_TOUCHING = frozenset(
-    {"use", "write", "seal", "index", "copy", "zero", "store_begin", "load_begin"}
-)

@@ -140,7 +140,7 @@ def copy(c: Compiler, event: Event) -> None:
     source, target = sides[0].pool, sides[1].pool
     pairs = [
         (a, b) for a, b in zip(sides[0].places, sides[1].places, strict=False)
-        if c.kept(target, b) and c.kept(source, a)
+        if c.kept(target, b)
     ]  # fmt: skip
     if not pairs:
         return
@@ -148,12 +148,29 @@ def copy(c: Compiler, event: Event) -> None:
     for group in _groups(c, source, sides[0].group):
         to = sides[1].group or group
         space = c.graphs.space(source.name, event)
-        if c.geometry.rows(group) == c.geometry.rows(to):
-            here = c.whole(group, source, [a for a, _ in pairs], space)
-            ops.append(Move(here, c.whole(to, target, [b for _, b in pairs], space)))
+        outside = [(a, b) for a, b in pairs if not c.kept(source, a)]
+        ops += [_as_it_is(c, group, to, source, target, a, b, space) for a, b in outside]
+        inside = [pair for pair in pairs if pair not in outside]
+        if inside and c.geometry.rows(group) == c.geometry.rows(to):
+            here = c.whole(group, source, [a for a, _ in inside], space)
+            ops.append(Move(here, c.whole(to, target, [b for _, b in inside], space)))
         for a, b in pairs:
             carry(c, (source.name, a, group.name), (target.name, b, to.name))
     c.emit(event, ops)
+
+
+def _as_it_is(
+    c: Compiler, group: Group, to: Group, source: Pool, target: Pool, a: int, b: int, space: str
+) -> Op:
+    """Content of a block that is left out comes into one that is kept: as what it is."""
+    content = c.holds.get((source.name, a, group.name))
+    if content is None:
+        return Zero(())
+    req, start, end = content
+    found = cells(to, c.geometry.rows(to), [b], [Piece(0, start, end)])
+    if found.empty:
+        return Zero(())
+    return Write(c.area(to, target, found, space), c.number(to), c.due(req, start, end))
 
 
 def _groups(c: Compiler, pool: Pool, group: Group | None) -> list[Group]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.model.event import Event
-from hkvtool.replay.arms import Setting, compiled, Plan, survey
+from hkvtool.replay.arms import Plan, Setting, compiled, survey
 from hkvtool.replay.program import Program
 
 _EVENTS: list[dict[str, Any]] = [

@@ -21,12 +21,21 @@ def _survey(*rest: dict[str, Any]) -> Any:
 
 _FIRST = [
     {"ev": "alloc", "req": "a", "group": "g", "blocks": [1, 2]},
-    {"ev": "publish", "req": "a", "group": "g", "blocks": [1, 2], "hashes": ["x", "y"], "tokens": [0, 32]},
+    {
+        "ev": "publish",
+        "req": "a",
+        "group": "g",
+        "blocks": [1, 2],
+        "hashes": ["x", "y"],
+        "tokens": [0, 32],
+    },
 ]
 
 
 def test_a_hash_that_is_looked_up_leads_to_who_published_it_first() -> None:
-    found = _survey(*_FIRST, {"ev": "lookup", "req": "b", "hit": {"g": 32}, "hashes": {"g": ["x", "y"]}})
+    found = _survey(
+        *_FIRST, {"ev": "lookup", "req": "b", "hit": {"g": 32}, "hashes": {"g": ["x", "y"]}}
+    )
     assert found.pieces("b", 0, 40) == [(0, 32, "a"), (32, 40, "b")]
 
 
