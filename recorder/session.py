@@ -161,9 +161,12 @@ class Session:
             made = self.begin(str(asked["folder"]))
             if isinstance(made, Off):
                 return {"ok": False, "what": made.what, "hint": made.hint}
+            # Processes that are started from here on take part too.
+            os.environ[RECORD] = made.folder
         elif op == "stop":
             if recording is None:
                 return {"ok": False, "what": "it records nothing"}
+            os.environ.pop(RECORD, None)
             self._see_no_more(recording)
             self.end(complete=False)
         elif op == "snapshot":

@@ -225,6 +225,33 @@ def test_attach_and_detach(engine: Engine, tmp_path: Path) -> None:
     owner.end()
 
 
+def test_processes_started_after_an_attach_take_part(engine: Engine, tmp_path: Path) -> None:
+    child = HOOKS + "tell(7, sys.argv[1])"
+    program = engine.start(
+        f"""
+import subprocess
+for line in sys.stdin:
+    subprocess.run([sys.executable, "-c", {child!r}, line.strip()])
+    print("done", flush=True)
+""",
+        HKV_ATTACH="1",
+    )
+    assert program.stdin is not None and program.stdout is not None
+    until(lambda: list(engine.sockets.glob("*/*.sock")))
+    owner = Folder.make(engine.folder, Settings(ring_bytes=1 << 16))
+    assert isinstance(owner, Folder)
+    for name in ("before", "during", "after"):
+        program.stdin.write(name + "\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "done\n"
+        if name == "before":
+            assert ask(program.pid, {"op": "record", "folder": str(engine.folder)})["ok"]
+        elif name == "during":
+            assert detach(program.pid)
+    assert [engine.told(name) for name in ("before", "during", "after")] == [[], [7, "stop"], []]
+    owner.end()
+
+
 def test_requests_that_make_no_sense_are_answered(engine: Engine, tmp_path: Path) -> None:
     end = tmp_path / "end"
     program = engine.start(LOOP, "p", str(end), HKV_ATTACH="1")
