@@ -14,7 +14,7 @@ from hkvtool.recorder.vllm.patches import Target, find
 from hkvtool.recorder.vllm.privacy import Name
 from hkvtool.recorder.vllm.tell import Prepare, Sink, Tell
 
-TRIED = ("0.32.0",)
+TRIED = ("0.28.0", "0.31.0", "0.32.0")
 """Releases with which the tests have passed."""
 
 

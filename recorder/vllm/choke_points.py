@@ -9,6 +9,7 @@ from hkvtool.recorder.vllm import manager_hooks as manager
 from hkvtool.recorder.vllm import pool_hooks as pool
 from hkvtool.recorder.vllm import scheduler_hooks as scheduler
 from hkvtool.recorder.vllm import transfer_hooks as transfers
+from hkvtool.recorder.vllm import wire_hooks as wire
 from hkvtool.recorder.vllm import worker_hooks as worker
 from hkvtool.recorder.vllm.hooks import Hooks
 
@@ -128,6 +129,7 @@ POINTS = (
         "external id", _REQUEST, "from_engine_core_request", ("request",),
         scheduler.request_made, NOTHING,
     ),
+    ChokePoint("kv events", _MANAGER, "take_events", (), wire.events_taken, NOTHING),
     ChokePoint("core made", _CORE, "__init__", ("vllm_config",), worker.process_made, NOTHING),
     ChokePoint(
         "worker made", _WORKER, "__init__", ("vllm_config",), worker.process_made, NOTHING

@@ -19,6 +19,8 @@ def engine_name() -> str:
 
 def declare(hooks: Hooks, manager: Any) -> None:
     """Tell the pools and groups of a cache manager."""
+    if getattr(manager, "enable_kv_cache_events", False):
+        hooks.sees("wire")
     hooks.begin(engine_name())
     config = manager.kv_cache_config
     worker = hooks.worker_config(config)

@@ -41,6 +41,10 @@ class Hooks:
         """Blocks that the call under way puts at the head of the free list."""
         self.waiting: Lookup | None = None
         """A lookup that is told when the request takes what it found."""
+        self.wires = 0
+        """KV events seen on their way out."""
+        self.batch: tuple[list[str], list[int]] = ([], [])
+        """Requests of the last step, and the token that each goes on from."""
         self.refused: set[str] = set()
         """Requests of which it was told that they have to wait."""
         self.idle = 0
@@ -98,6 +102,14 @@ class Hooks:
             raise
         except Exception:
             log.warning("nothing is recorded any more: %s", why)
+
+    def sees(self, evidence: str) -> None:
+        """Evidence that this engine gives and not every one does."""
+        if evidence in self.evidence:
+            return
+        self.evidence.append(evidence)
+        if self._begun:
+            self.tell.event({"ev": "evidence", "evidence": list(self.evidence)})
 
     # --- what is told first ------------------------------------------------------------------
 

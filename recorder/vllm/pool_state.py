@@ -80,6 +80,11 @@ class PoolState:
         """Tell the hashes that can now be hit, in runs of blocks that go on behind one another."""
         inserted, self.inserted = self.inserted, []
         hash_of = self.hooks.keyed.hash
+        if len(inserted) == 1:
+            block, key, tokens = inserted[0]
+            name = hash_of(key[:-GROUP_BYTES])
+            self._tell_run(key[-GROUP_BYTES:], [block], [name], -1 if tokens is None else tokens, req)
+            return
         blocks: list[int] = []
         hashes: list[int] = []
         number, end, tail = b"", -1, False

@@ -50,6 +50,9 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     step = hooks.next_step()
     setattr(out, STEP, step)
     first = hooks.pool(scheduler.kv_cache_manager.block_pool).first_table
+    if not zeroed and not copies and _goes_on(hooks, out):
+        hooks.tell.dispatch(step, None, None, None, _grown(out, first), None, None)
+        return
     for new in out.scheduled_new_reqs:
         _admit(hooks, scheduler, new.req_id)
     cached = out.scheduled_cached_reqs
@@ -58,11 +61,38 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
         if req in resumed:
             _admit(hooks, scheduler, req)
     reqs, starts, tables = tables_of(out, first)
+    told = list(counts.values())
+    hooks.batch = reqs, [start + count for start, count in zip(starts, told, strict=True)]
     ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
     hooks.tell.dispatch(
-        step, reqs, starts, list(counts.values()), tables or None,
-        list(zeroed) if zeroed else None, ends or None,
-    )  # fmt: skip
+        step, reqs, starts, told, tables or None, list(zeroed) if zeroed else None, ends or None
+    )
+
+
+def _goes_on(hooks: Hooks, out: Any) -> bool:
+    """Whether the step runs the requests of the one before, a token each from where they were: the
+    most common one of all, which names nobody."""
+    cached = out.scheduled_cached_reqs
+    reqs, starts = hooks.batch
+    if (
+        out.scheduled_new_reqs
+        or out.total_num_scheduled_tokens != len(reqs)
+        or cached.num_computed_tokens != starts
+        or cached.req_ids != reqs
+        or _resumed(cached)
+    ):
+        return False
+    hooks.batch = reqs, [start + 1 for start in starts]
+    return True
+
+
+def _grown(out: Any, first: int) -> list[int] | None:
+    """`tables` of a step whose requests are those of the one before."""
+    tables: list[int] = []
+    for i, fresh in enumerate(out.scheduled_cached_reqs.new_block_ids):
+        if fresh is not None:
+            _change(tables, first, i, APPEND, fresh)
+    return tables or None
 
 
 def _tell_idle(hooks: Hooks, scheduler: Any, out: Any) -> None:

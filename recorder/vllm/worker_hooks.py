@@ -41,6 +41,9 @@ def process_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
 
     def wrapper(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         try:
+            wire = vllm_config.kv_events_config
+            if wire is not None and wire.enable_kv_cache_events:
+                hooks.sees("wire")
             parallel = vllm_config.parallel_config
             for name in ("data_parallel_index", "data_parallel_rank"):
                 rank = getattr(parallel, name, None)
