@@ -59,6 +59,15 @@ class Moments:
         self._at = pos
         return self._fold
 
+    def go_on_from(self, earlier: Moments) -> None:
+        """Take over the copies of an earlier reading of the same trace, if nothing but more has
+        come since. The fold itself stays: somebody may still be looking at it."""
+        if not (self._plain and earlier._plain):
+            return
+        before, now = earlier._kept(), self._kept()
+        if now[: len(before)] == before:
+            self._copies, self._copy_every = list(earlier._copies), earlier._copy_every
+
     # --- moving ----------------------------------------------------------------------------
 
     def event(self, pos: int) -> Event | None:

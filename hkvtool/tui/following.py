@@ -47,7 +47,8 @@ class Following(App[None]):
         self.session, self.trace_name = session, name
         self.look: Look | None = None
         self.wanted_pos = session.last if start is None else start
-        self._start_given = start is not None
+        running = session.live is not None and not session.live.over
+        self._start_given = start is not None or running
         self._check_asked = check
         self.block: tuple[str, int] | None = None
         self.finding: Finding | None = None
@@ -59,6 +60,7 @@ class Following(App[None]):
         self.error = ""
         self.speed = 1
         self.tailing = True
+        self._checked_to = 0
         self._away = 0
         self._playing: Any = None
         self._checking: Checking | None = None
@@ -206,6 +208,9 @@ class Following(App[None]):
                 self.error = e.what
                 return
             self.show_bars()
+        if self._checked_to < self.session.trace.count <= BY_ITSELF:
+            if self._check_asked is not False:
+                self.start_check()
 
     async def _taken(self, newer: Session) -> None:
         """Go over to a later reading of the same recording."""
@@ -217,8 +222,10 @@ class Following(App[None]):
         if at_end and self.tailing:
             self.wanted_pos = newer.last
         if newer.trace.count <= AT_ONCE and self._check_asked is not False:
+            from hkvtool.analyzers import check
+
             self._moved = True
-            self._check_here()
+            self._checked(await asyncio.to_thread(check, newer.trace.events()))
         self.ask()
 
     def away(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -296,6 +303,7 @@ class Following(App[None]):
 
     def _checked(self, report: Any) -> None:
         self.session.report = report
+        self._checked_to = int(report.trace["events"])
         self.roots = roots_of(report)
         if self.roots and not self._start_given and not self._moved:
             self.choose_finding(self.roots[0].id, move=True)
@@ -321,6 +329,8 @@ class Following(App[None]):
             words_.append("recorded" if live.over else "● live" if self.tailing else "❚❚ live")
             if live.dropped:
                 words_.append(f"{live.dropped:,} dropped")
+            if 0 < self._checked_to < self.session.trace.count and self._checking is None:
+                words_.append(f"checked to {self._checked_to:,}")
         if self._checking is not None:
             words_.append(
                 f"checking {100 * self._checking.done // max(1, self.session.trace.count)} %"

@@ -11,14 +11,26 @@ from contextlib import suppress
 from time import monotonic
 
 from hkvtool.model.errors import TraceError
-from hkvtool.model.recording import RecordingCount, Stage, stage_of
+from hkvtool.model.event import Event
+from hkvtool.model.recording import RecordingCount, Stage, read_recording, stage_of
 from hkvtool.state.fold import PLAIN_LIMIT
 from hkvtool.store import Trace, open_trace
-from hkvtool.store.ingesting import RecordingTrace, ingest
+from hkvtool.store.derive_reads import derive_reads
+from hkvtool.store.ingesting import ingest
+from hkvtool.store.lines import JsonlTrace
+from hkvtool.store.segments import segment_rows
 from hkvtool.tui.session import Session
 
 SOONEST = 0.2
 """Seconds from one reading to the next, at least."""
+
+
+class HeldTrace(JsonlTrace):
+    """Events of a recording, held as they were read."""
+
+    def __init__(self, path: str, events: list[Event]) -> None:
+        super().__init__(path)
+        self._kept = events
 
 
 class Live:
@@ -31,6 +43,7 @@ class Live:
         self.seconds = 0.0
         self._events = self._number = 0
         self._traces: list[Trace] = []
+        self._last: Session | None = None
 
     @property
     def over(self) -> bool:
@@ -75,6 +88,9 @@ class Live:
             self._let_go(self._traces.pop(0))
         session = Session(trace, trace.path if os.path.isfile(trace.path) else self.path)
         session.live = self
+        if self._last is not None:
+            session.moments.go_on_from(self._last.moments)
+        self._last = session
         return session
 
     def close(self) -> None:
@@ -84,14 +100,12 @@ class Live:
 
     def _read(self) -> Trace | None:
         if self._events < PLAIN_LIMIT:
-            trace = RecordingTrace(self.path)
-            self.found = trace.found
-            if not trace.count:
-                trace.close()
+            self.found = RecordingCount(stage_of(self.path))
+            events = list(derive_reads(read_recording(self.path, self.found, segment_rows)))
+            if not events:
                 return None
-            if trace.count < PLAIN_LIMIT:
-                return trace
-            trace.close()
+            if len(events) < PLAIN_LIMIT:
+                return HeldTrace(self.path, events)
         self._number += 1
         target = os.path.join(self._folder, f"live-{self._number}.duckdb")
         _, self.found = ingest(self.path, target)

@@ -128,3 +128,22 @@ def test_a_step_is_found_where_it_was_dispatched(folder: Path) -> None:
         for step in (-1, 1 << 62, 1 << 90):
             assert step_at(plain, step) is None
             assert step_at(stored, step) is None
+
+
+def test_a_longer_reading_goes_on_where_the_last_one_was(folder: Path) -> None:
+    lines = valid(9)
+    half = len(lines) // 2
+    with open_trace(written(folder, lines[:half])) as short:
+        earlier = Moments(short)
+        earlier.at(earlier.last)
+    with open_trace(written(folder, lines)) as whole:
+        moments, events = Moments(whole), list(whole.events())
+        moments.go_on_from(earlier)
+        for pos in (half + 1, len(events), 3, half):
+            there = facts(moments.at(pos), named(events))
+            assert parted(there, Plain(events).until(pos)) is None
+    with open_trace(written(folder, [*lines[:3], *lines])) as other:
+        moments, events = Moments(other), list(other.events())
+        moments.go_on_from(Moments(whole))
+        there = facts(moments.at(half), named(events))
+        assert parted(there, Plain(events).until(half)) is None

@@ -75,6 +75,28 @@ def test_a_finding_comes_up_while_it_is_recorded(tmp_path: Path, drive) -> None:
     recording.close()
 
 
+def test_what_was_recorded_is_checked_to_its_end(tmp_path: Path, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("hkvtool.tui.following.AT_ONCE", 6)
+    folder = tmp_path / "r.hkv"
+    recording = start(folder)
+
+    async def talk(d: Driver) -> None:
+        assert d.app.session.report is not None and not d.app.roots
+        recording.emit("alloc", req="r1", group="kv", blocks=[7])
+        for _ in range(4):
+            recording.emit("free", req="r1", group="kv", blocks=[7])
+        await until(d, lambda: d.app.session.last == 8)
+        await d.settle()
+        d.has("checked to 3")
+        recording.close()
+        await until(d, lambda: d.app.roots)
+        await d.settle()
+        assert d.app.session.report.trace["events"] == 8
+        assert "checked to" not in d.text
+
+    drive(folder, talk)
+
+
 def test_a_finished_recording_is_just_a_trace(tmp_path: Path, drive) -> None:  # type: ignore[no-untyped-def]
     folder = tmp_path / "r.hkv"
     with start(folder) as recording:
