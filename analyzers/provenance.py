@@ -11,7 +11,7 @@ from hkvtool.analyzers.family import Silent
 from hkvtool.analyzers.layers import Passage, gone, passages
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
-from hkvtool.state.declarations import Group
+from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.reading import reader_number
 from hkvtool.state.requests import Request
 from hkvtool.state.serving import filled, known, live_entries
@@ -247,7 +247,9 @@ class Follow(Silent):
                 continue
             self._read.add(key)
             c = self.ctx.fold.component(slot, group)
-            theirs = filled(self.ctx.fold, slot, c) and st.origin[c] != own
+            theirs = filled(self.ctx.fold, slot, c) and (
+                st.origin[c] != own or self.ctx.moves.load_of(slot, group) is not None
+            )
             mates = {m.name for m in self.ctx.fold.declared.mates(group)}
             if theirs or any((slot, m) in self._brought for m in mates):
                 self.sources[key] = self._source(slot, group)
@@ -282,6 +284,8 @@ class Follow(Silent):
         if load is None:
             return
         found.loaded = load.pos
+        # What is loaded for a request counts as its own; whose it was, the far side knows.
+        found.writer = None
         transfer = self.ctx.fold.transfers.get(str(load["handle"]))
         peers, blocks = load.get("peer") or (), load["blocks"]
         if transfer is None or transfer.far is None or found.block not in blocks:
@@ -290,5 +294,17 @@ class Follow(Silent):
         place = list(blocks).index(found.block)
         if place < len(peers):
             found.peer = peers[place]
-            store = self.ctx.moves.store_to([self.ctx.fold.slot(transfer.far, peers[place])], group)
+            there = self.ctx.fold.slot(transfer.far, peers[place])
+            store = self.ctx.moves.store_to([there], group)
             found.stored = store.pos if store else None
+            found.writer = self._writer_at(there, group, transfer.far)
+
+    def _writer_at(self, slot: int, group: Group, far: Pool) -> str | None:
+        """Whose content a block of a lower tier holds of a group."""
+        fold, st = self.ctx.fold, self.ctx.fold.st
+        if slot < 0:
+            return None
+        c = fold.component(slot, fold.declared.mirror(group, far) or group)
+        if not filled(fold, slot, c) or st.origin[c] < 0:
+            return None
+        return str(fold.names.name("req", st.origin[c]))

@@ -33,6 +33,9 @@ BAD_HASH = frozenset({"HKV101", "HKV103", "HKV104", "HKV105", "HKV301", "HKV304"
 BAD_CONTENT = frozenset({"HKV604", "HKV703", "HKV708", "HKV709", "HKV802", "HKV906"})
 """Rules that say of the blocks themselves that their bytes are destroyed."""
 
+CONTENTS = 1 << 17
+"""Contents whose readers are remembered; those that were read longest ago go first."""
+
 STORES = 4096
 """Stores whose content is remembered, in case it turns out to have been overwritten."""
 
@@ -115,6 +118,8 @@ class Taint(Silent):
         """Requests that compute from bad content, with that root."""
         self._met = 0
         self._under: dict[int, str] = {}
+        self._readers: dict[int, dict[str, int]] = {}
+        """Who read the latest contents, and where first: a finding may come to light later."""
         self._stored: dict[int, tuple[list[int], Copy]] = {}
         """Contents that the latest stores took, by where they began."""
 
@@ -122,6 +127,8 @@ class Taint(Silent):
         ev = event.ev
         if ev == "store_begin":
             self._take(event)
+        elif ev == "use" and event.req is not None and not event.get("pad"):
+            self._remember(event, event.req)
         if not self.spreads:
             return
         if ev == "use" and not event.get("pad"):
@@ -202,12 +209,34 @@ class Taint(Silent):
             if finding.code in BAD_CONTENT and group.pool is pool:
                 c = self.ctx.fold.component(slot, group)
                 if filled(self.ctx.fold, slot, c):
-                    self.contents.setdefault(int(st.cid[c]), root)
+                    self._condemn(int(st.cid[c]), root, finding.check or 0)
+
+    def _condemn(self, content: int, root: str, since: int) -> None:
+        """A content is bad, and was for those who read it since the first telling event."""
+        self.contents.setdefault(content, root)
+        for request, pos in self._readers.get(content, {}).items():
+            if pos > since:
+                self._reads(request, root, pos)
 
     def _hashes(self, spread: Spread, slot: int) -> None:
         fold = self.ctx.fold
         for entry in live_entries(fold, slot):
             spread.hashes[str(fold.names.name("hash", fold.st.e_hash[entry]))] = None
+
+    def _remember(self, event: Event, request: str) -> None:
+        group = self.ctx.fold.group(event["group"])
+        if group is None:
+            return
+        fold, st = self.ctx.fold, self.ctx.fold.st
+        for slot in self.ctx.slots(event):
+            c = fold.component(slot, group) if slot >= 0 else -1
+            if c < 0 or not filled(fold, slot, c):
+                continue
+            readers = self._readers.pop(int(st.cid[c]), {})
+            readers.setdefault(request, event.pos)
+            self._readers[int(st.cid[c])] = readers
+        while len(self._readers) > CONTENTS:
+            del self._readers[next(iter(self._readers))]
 
     def _take(self, event: Event) -> None:
         group = self.ctx.fold.group(event["group"])

@@ -76,6 +76,27 @@ def test_what_a_wrong_read_spreads_to_is_named() -> None:
     assert why(events, "r1").verdict is Verdict.EXONERATED
 
 
+def test_who_read_before_it_came_to_light_is_named() -> None:
+    def printed(value: str, at: str) -> dict[str, Any]:
+        return {"ev": "fingerprint", "group": "kv", "blocks": [1], "values": [value], "at": at}
+
+    seen = [*told.HEAD[1:], *told.first()]
+    head = {**told.HEAD[0], "evidence": ["host", "step", "bytes"]}
+    data = [
+        head, *seen, printed("aa", "publish"),
+        *told.resumes("r2", 3, 40, 32, [1, 2], [3], hit={"kv": 32, "w": 32}),
+        printed("bb", "use"),
+        *told.resumes("r3", 4, 40, 32, [1, 2], [3], hit={"kv": 32, "w": 32}),
+    ]  # fmt: skip
+    events = [Event.of(n, dict(e)) for n, e in enumerate(data, 1)]
+    for request in ("r2", "r3"):
+        found = why(events, request)
+        assert found.verdict is Verdict.READ_WRONGLY, found.sentence
+        assert found.finding is not None and found.finding.code == "HKV906"
+        assert found.spread is not None and list(found.spread.readers) == ["r2", "r3"]
+    assert why(events, "r1").verdict is Verdict.EXONERATED
+
+
 def test_provenance_of_each_reused_block() -> None:
     found = why(told.good(), "r2")
     said = [(s.group, s.block, s.tokens, s.writer, s.hash) for s in found.sources]
