@@ -2,6 +2,7 @@
 # make test    everything CI runs: lint, types, other interpreters, all tests
 # make engines the tests that need real engines, in an environment of their own
 # make soak    the long runs
+# make gpu-check  kernels, bandwidth and replays on a GPU; skips without one
 # make docs    the reference pages, from the code
 # make clean   remove what was built
 #
@@ -56,6 +57,9 @@ engines: wheel $(ENGINES)/made
 soak: install-dev engines
 	$(PYTEST) ../tests --soak --hypothesis-profile=soak -n $(WORKERS) $(PYTEST_ARGS)
 	$(ENGINE_PYTEST) --soak -n $(WORKERS) $(PYTEST_ARGS)
+
+gpu-check: install-dev
+	cd out && $(BIN)/python ../tests/gpu_check.py $(TRACES)
 
 docs:
 	$(PYTHON) -m hkvtool.model.reference docs/reference

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from hkvtool.kernels import reference as kernels
+from hkvtool.kernels import operations as kernels
 from hkvtool.kernels.rows import Rows
 from hkvtool.kernels.stamps import BYTES, NEVER, told
 from hkvtool.replay.cells import Area, Cells, Due, stamps

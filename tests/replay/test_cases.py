@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hkvtool.analyzers import check
-from hkvtool.kernels import reference
+from hkvtool.kernels import operations, reference
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.shipped import shipped
@@ -94,7 +94,7 @@ def test_a_verdict_comes_from_the_bytes_read(
         return wrong & False, found
 
     monkeypatch.setattr(reference, "verify", blind)
-    monkeypatch.setattr(reference, "heads", lambda packed: reference.torch.zeros(
+    monkeypatch.setattr(operations, "heads", lambda packed: reference.torch.zeros(
         (len(packed), 4), dtype=reference.torch.int64))  # fmt: skip
     for result in _confirmed(read_events(cases[name].bad), runs=1):
         assert result.verdict != "confirmed"
