@@ -14,7 +14,7 @@ the one before, a token each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,7 +105,7 @@ class Reads:
         if len(self._waiting) > FORGOTTEN:
             del self._waiting[next(iter(self._waiting))]
 
-    def _declare(self, event: Data) -> None:
+    def _declare(self, event: Mapping[str, Any]) -> None:
         """Which groups a block table is of, by the number it has in `dispatch`."""
         if "table_index" not in event:
             return
@@ -217,7 +217,7 @@ def _at(pos: int, data: Data, beside: Event) -> Event:
 
 
 def _of_group(batch: _Batch, number: int, group: _Group) -> Iterator[Data]:
-    """One layer runs the whole batch: what one request writes, another may read in the same step."""
+    """One layer runs the whole batch: what one request writes, another may read in that step."""
     find = _states if group.form == "recurrent" else _tokens
     writes: list[Data] = []
     uses: list[Data] = []

@@ -133,7 +133,7 @@ def _targets(point: ChokePoint) -> list[Target] | str:
     return targets or f"nothing defines {point.function}"
 
 
-def _family(owner: type) -> Iterator[type]:
+def _family(owner: type[Any]) -> Iterator[type[Any]]:
     yield owner
     for child in owner.__subclasses__():
         yield from _family(child)

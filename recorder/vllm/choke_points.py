@@ -160,7 +160,9 @@ POINTS = (
         "transfers begun (V2)", _RUNNER2_TRANSFERS, "pre_forward", ("scheduler_output",),
         worker.transfers_begun, NOTHING, subclasses=True,
     ),
-    ChokePoint("offload worker", _OFFLOAD_WORKER, "_init_worker", (), transfers.worker_made, NOTHING),
+    ChokePoint(
+        "offload worker", _OFFLOAD_WORKER, "_init_worker", (), transfers.worker_made, NOTHING
+    ),
     ChokePoint(
         "offload jobs", _OFFLOAD_WORKER, "handle_preemptions", ("kv_connector_metadata",),
         transfers.jobs_seen, NOTHING,

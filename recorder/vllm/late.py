@@ -20,9 +20,7 @@ def take_over(hooks: Hooks) -> None:
         return
     for manager in [m for m in gc.get_objects() if type(m) is module.KVCacheManager]:
         declare(hooks, manager)
-        for pool in dict.fromkeys(
-            m.block_pool for m in manager.coordinator.single_type_managers
-        ):
+        for pool in dict.fromkeys(m.block_pool for m in manager.coordinator.single_type_managers):
             hooks.tell.event(state(hooks.pool(pool), manager))
 
 

@@ -23,9 +23,7 @@ def start(recording: Any) -> None:
 
     if _attached:
         return
-    hooks = attach(
-        recording.emit_dict, recording.emitter, name_of=_names(recording), note=_note()
-    )
+    hooks = attach(recording.emit_dict, recording.emitter, name_of=_names(recording), note=_note())
     _attached.append(hooks)
     take_over(hooks)
 

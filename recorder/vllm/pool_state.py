@@ -83,7 +83,9 @@ class PoolState:
         if len(inserted) == 1:
             block, key, tokens = inserted[0]
             name = hash_of(key[:-GROUP_BYTES])
-            self._tell_run(key[-GROUP_BYTES:], [block], [name], -1 if tokens is None else tokens, req)
+            self._tell_run(
+                key[-GROUP_BYTES:], [block], [name], -1 if tokens is None else tokens, req
+            )
             return
         blocks: list[int] = []
         hashes: list[int] = []

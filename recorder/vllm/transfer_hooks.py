@@ -36,7 +36,9 @@ class Transfers:
         self.tier = f"{TIER}{hooks.rank}"
         self.groups = [(group_name(config, n, f"gpu{hooks.rank}"), n) for n in numbers]
         self.units = [config.kv_cache_groups[n].kv_cache_spec.block_size for n in numbers]
-        self.recurrent = [hasattr(config.kv_cache_groups[n].kv_cache_spec, "shapes") for n in numbers]
+        self.recurrent = [
+            hasattr(config.kv_cache_groups[n].kv_cache_spec, "shapes") for n in numbers
+        ]
         self.chunk = max(1, int(getattr(connector.spec, "blocks_per_chunk", 1) or 1))
         self.open: dict[int, tuple[str, list[str]]] = {}
         """Transfers under way by job: store or load, and their handles."""
@@ -50,7 +52,7 @@ class Transfers:
             self.hooks.tell.event(
                 {"ev": "pool", "pool": self.tier, "medium": "cpu", "blocks": _MANY, "actor": WORKER}
             )  # fmt: skip
-        ids, far_ids = _ids(near), _ids(far)
+        ids, far_ids = _ids(near) or [], _ids(far)
         handles: list[str] = []
         at = chunks = 0
         for i, size in enumerate(near.group_sizes):

@@ -30,7 +30,6 @@ os.environ.update(
 def recorded() -> Iterator[Any]:
     """The hooks attached, their events folded as they come: (folded, hooks)."""
     from engines.engine_state import Folded
-
     from hkvtool.recorder.vllm.attach import attach
 
     folded = Folded()

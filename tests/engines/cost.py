@@ -17,7 +17,6 @@ from typing import Any
 
 import engines.conftest  # noqa: F401  the environment of an engine
 from engines.vllm_scheduler import Drive, gemma_like, make_request, make_scheduler
-
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.vllm.attach import attach
 
@@ -33,7 +32,9 @@ def drive(folder: Path, *, events: bool) -> tuple[int, int]:
     shared = [rng.randrange(3, 250) for _ in range(PROMPT // 2)]
     for i in range(REQUESTS):
         own = [rng.randrange(3, 250) for _ in range(PROMPT // 2)]
-        made.scheduler.add_request(make_request(made.scheduler, f"cmpl-{i:032x}-0", shared + own, OUTPUT))
+        made.scheduler.add_request(
+            make_request(made.scheduler, f"cmpl-{i:032x}-0", shared + own, OUTPUT)
+        )
     steps = Drive(made.scheduler)
     begun = process_time_ns()
     while steps.busy:
@@ -73,7 +74,11 @@ def on(folder: Path) -> tuple[int, int, int]:
 
 def main(rounds: int = 9) -> None:
     folder = Path(tempfile.mkdtemp())
-    arms: dict[str, Callable[[Path], tuple[int, int, int]]] = {"off": off, "on": on, "kv events": wire}
+    arms: dict[str, Callable[[Path], tuple[int, int, int]]] = {
+        "off": off,
+        "on": on,
+        "kv events": wire,
+    }
     took: dict[str, list[float]] = {name: [] for name in arms}
     told = 0.0
     for i in range(rounds + 1):
@@ -88,9 +93,13 @@ def main(rounds: int = 9) -> None:
     for name, values in took.items():
         extra = [a - b for a, b in zip(values, base, strict=True)]
         low, high = interval(extra)
-        print(f"  {name:10} {statistics.median(values):7.1f}   {statistics.median(extra):+6.1f} [{low:+.1f}, {high:+.1f}]")
+        print(
+            f"  {name:10} {statistics.median(values):7.1f}   {statistics.median(extra):+6.1f} [{low:+.1f}, {high:+.1f}]"
+        )
     cost = statistics.median([a - b for a, b in zip(took["on"], base, strict=True)])
-    print(f"{told:.1f} events a step, {cost / told * 1000:.0f} ns each with the hook, {on.bytes:.0f} bytes each")  # type: ignore[attr-defined]
+    print(
+        f"{told:.1f} events a step, {cost / told * 1000:.0f} ns each with the hook, {on.bytes:.0f} bytes each"
+    )  # type: ignore[attr-defined]
 
 
 def interval(values: list[float]) -> tuple[float, float]:

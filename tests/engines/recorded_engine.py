@@ -11,7 +11,6 @@ import engines.conftest  # noqa: F401  the environment of an engine
 from engines.engine_state import Folded, differences
 from engines.views import lies, states, views
 from engines.vllm_engine import core_of, generate, make_engine
-
 from hkvtool.recorder.vllm.attach import attach
 
 
@@ -47,7 +46,11 @@ def load(llm: Any, model: str) -> list[tuple[list[int], int]]:
     """The same prompt twice, longer ones that share its beginning, then too much at once."""
     long = 900 if model in ("qwen3next", "deepseek4") else 200
     first = [(i * 7) % 200 + 5 for i in range(long)]
-    done = generate(llm, [first]) + generate(llm, [first]) + generate(llm, [first[: long - 20] + [9] * 64])
+    done = (
+        generate(llm, [first])
+        + generate(llm, [first])
+        + generate(llm, [first[: long - 20] + [9] * 64])
+    )
     many = [[(i * k) % 199 + 3 for i in range(long + 100)] for k in (3, 5, 11, 13, 17, 19)]
     return done + generate(llm, many, 24) + generate(llm, [first])
 
@@ -70,7 +73,9 @@ def compare_views(core: Any, events: list[dict[str, Any]]) -> tuple[int, list[st
             continue
         seen += 1
         bases.update(t.untyped_storage().data_ptr() for t in tensors)
-        made = [mine[layer]] if "states" not in layout[layer] else states(mine[layer], layout[layer])
+        made = (
+            [mine[layer]] if "states" not in layout[layer] else states(mine[layer], layout[layer])
+        )
         told, true = [lies(t) for t in made], [lies(t) for t in tensors]
         if told != true:
             wrong.append(f"{layer}: {true}, from the trace {told}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines.vllm_engine import MODELS
 
 HERE = Path(__file__).parent
@@ -42,7 +43,16 @@ def test_engine(tmp_path: Path, findings: Any, model: str) -> None:
     report = findings(told["events"])
     assert [f for f in report["findings"] if f["severity"] == "error"] == []
     kinds = {event["ev"] for event in told["events"]}
-    assert {"alloc", "free", "publish", "unpublish", "lookup", "resume", "dispatch", "buffer"} <= kinds
+    assert {
+        "alloc",
+        "free",
+        "publish",
+        "unpublish",
+        "lookup",
+        "resume",
+        "dispatch",
+        "buffer",
+    } <= kinds
     # The engine counts what a request hit at first, not what it hits again after a preemption.
     resumed: dict[str, int] = {}
     for event in told["events"]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines.engine_state import Folded, differences
 from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, qwen_next_like, random_load
-
 from hkvtool.recorder.vllm import attach as attaching
 from hkvtool.recorder.vllm.attach import attach, attach_report
 from hkvtool.recorder.vllm.choke_points import POINTS
@@ -70,7 +70,9 @@ def test_everything_attaches_and_goes_without_a_trace() -> None:
     assert _wrapped() == before == []
 
 
-@pytest.mark.parametrize("kind", ["alloc", "free", "touch", "publish", "unpublish", "dispatch", "retire", "slide"])
+@pytest.mark.parametrize(
+    "kind", ["alloc", "free", "touch", "publish", "unpublish", "dispatch", "retire", "slide"]
+)
 def test_a_sink_that_raises_at_one_kind(tmp_path: Path, undisturbed: str, kind: str) -> None:
     """Whatever hook meets it is off, says so, and the engine plans what it planned."""
     events: list[dict[str, Any]] = []
@@ -128,7 +130,11 @@ def test_beginning_in_the_middle(tmp_path: Path) -> None:
         state = next(e for e in folded.events if e["ev"] == "state" and e["pool"] == mine)
         assert sum(state["refs"]) > 0
         for step in random_load(drive, random.Random(5), 200, longest=120, output=100):
-            found = [d for d in differences(folded, hooks, made.scheduler) if not d.startswith("table of")]
+            found = [
+                d
+                for d in differences(folded, hooks, made.scheduler)
+                if not d.startswith("table of")
+            ]
             assert not found, (step, found[:5])
         drive.drain()
         assert not list(differences(folded, hooks, made.scheduler))
@@ -142,7 +148,9 @@ def test_a_missing_choke_point_narrows_the_evidence(
     lacking = [p._replace(function="not_there") if p.name == "touch" else p for p in POINTS]
     monkeypatch.setattr(attaching, "POINTS", tuple(lacking))
     report = attach_report()
-    assert report.missing == {"touch": "BlockPool has no not_there"} and "host" not in report.evidence
+    assert (
+        report.missing == {"touch": "BlockPool has no not_there"} and "host" not in report.evidence
+    )
     events: list[dict[str, Any]] = []
     hooks = attach(events.append)
     try:

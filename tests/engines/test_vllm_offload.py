@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines.engine_state import differences
 from engines.vllm_offload import FIRST_RUNNER, SECOND_RUNNER, OffloadDrive, own_prompts
-from vllm.v1.request import RequestStatus
 
 CASES: dict[str, dict[str, Any]] = {
     "one token each": {"blocks": 14, "prompt_only": True, "length": 64, "output": 1},
@@ -42,7 +41,9 @@ def faults(report: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("overlapped", [False, True], ids=["in turn", "overlapped"])
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_flush_before_clearing(tmp_path: Path, recorded: Any, findings: Any, case: str, overlapped: bool) -> None:
+def test_flush_before_clearing(
+    tmp_path: Path, recorded: Any, findings: Any, case: str, overlapped: bool
+) -> None:
     drive = run(tmp_path, recorded, FIRST_RUNNER, overlapped, case)
     assert drive.right > 10 and drive.wrong == []
     seen = Counter(e["ev"] for e in recorded[0].events)

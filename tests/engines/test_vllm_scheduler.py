@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines.engine_state import Folded, differences
 from engines.vllm_scheduler import (
     Drive,
@@ -17,7 +18,6 @@ from engines.vllm_scheduler import (
     qwen_next_like,
     random_load,
 )
-
 from hkvtool.engine.workload import read_workload
 from hkvtool.model.shipped import shipped
 from hkvtool.recorder.vllm.hooks import Hooks
@@ -57,7 +57,18 @@ def test_random_load_folds_to_the_engine_s_state(
     tmp_path: Path, recorded: Any, findings: Any, kind: str, overlapped: bool
 ) -> None:
     seen = run(tmp_path, recorded, kind, overlapped, 520, 7)
-    wanted = {"alloc", "free", "touch", "publish", "unpublish", "resume", "preempt", "abort", "finish", "reset"}
+    wanted = {
+        "alloc",
+        "free",
+        "touch",
+        "publish",
+        "unpublish",
+        "resume",
+        "preempt",
+        "abort",
+        "finish",
+        "reset",
+    }
     assert wanted <= set(seen), wanted - set(seen)
     if kind == "windows":
         assert seen["slide"] > 100
@@ -94,7 +105,9 @@ def test_production_shaped_load(tmp_path: Path, recorded: Any, findings: Any) ->
         while waiting and len(scheduler.requests) < 30:
             one = waiting.pop()
             length = min(one.prompt // 8, 6000) + 1
-            tokens = [one.content(min(i * 8, one.prompt - 1)) * 31 % 65_521 + i % 7 for i in range(length)]
+            tokens = [
+                one.content(min(i * 8, one.prompt - 1)) * 31 % 65_521 + i % 7 for i in range(length)
+            ]
             asked += length
             scheduler.add_request(make_request(scheduler, one.id, tokens, 1 + one.output % 24))
         drive.step()
@@ -114,9 +127,13 @@ def test_a_kv_event_that_is_left_out_is_found(tmp_path: Path, recorded: Any, fin
     run(tmp_path, recorded, "windows", False, 120, 11)
     events = recorded[0].events
     live = {h for e in events if e["ev"] == "publish" for h in e["hashes"]}
-    last = max(i for i, e in enumerate(events) if e["ev"] == "wire" and live & set(e.get("hashes", ())))
+    last = max(
+        i for i, e in enumerate(events) if e["ev"] == "wire" and live & set(e.get("hashes", ()))
+    )
     report = findings(events[:last] + events[last + 1 :])
-    assert {f["code"] for f in unjustified(report)} >= {"HKV901"} or "HKV902" in str(report["findings"])
+    assert {f["code"] for f in unjustified(report)} >= {"HKV901"} or "HKV902" in str(
+        report["findings"]
+    )
 
 
 def test_one_lost_event_is_seen(tmp_path: Path, recorded: Any) -> None:

@@ -102,7 +102,9 @@ def core_of(llm: Any) -> Any:
     return llm.llm_engine.engine_core.engine_core
 
 
-def generate(llm: Any, prompts: Sequence[Sequence[int]], output: int = 8) -> list[tuple[list[int], int]]:
+def generate(
+    llm: Any, prompts: Sequence[Sequence[int]], output: int = 8
+) -> list[tuple[list[int], int]]:
     """Generated tokens and cached prompt tokens of each prompt."""
     from vllm import SamplingParams
 

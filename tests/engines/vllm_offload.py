@@ -15,15 +15,20 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from engines.vllm_scheduler import make_request, make_scheduler, worker_output
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCacheTensor, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheGroupSpec,
+    KVCacheTensor,
+    SlidingWindowSpec,
+)
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 from vllm.v1.outputs import KVConnectorOutput
 
+from engines.vllm_scheduler import make_request, make_scheduler, worker_output
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.worker_hooks import step_begun, transfers_begun
 
@@ -49,7 +54,10 @@ class Copies(OffloadingWorker):
                 at += 1
 
     def _pages(self, group: int, block: int) -> list[torch.Tensor]:
-        return [self.caches.tensors[r.tensor_idx].tensor[block] for r in self.caches.group_data_refs[group]]
+        return [
+            self.caches.tensors[r.tensor_idx].tensor[block]
+            for r in self.caches.group_data_refs[group]
+        ]
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
         for group, block, place in self._pairs(src_spec, dst_spec):
@@ -98,11 +106,17 @@ class OffloadDrive:
         groups = [
             KVCacheGroupSpec(["l0"], FullAttentionSpec(head_size=32, dtype=torch.float32, **shape)),
             KVCacheGroupSpec(
-                ["l1"], SlidingWindowSpec(head_size=64, dtype=torch.bfloat16, sliding_window=48, **shape)
+                ["l1"],
+                SlidingWindowSpec(head_size=64, dtype=torch.bfloat16, sliding_window=48, **shape),
             ),
         ]
         tensors = [
-            KVCacheTensor(size=blocks * PAGE, layers=g.layer_names, layer_stride=blocks * PAGE, block_stride=PAGE)
+            KVCacheTensor(
+                size=blocks * PAGE,
+                layers=g.layer_names,
+                layer_stride=blocks * PAGE,
+                block_stride=PAGE,
+            )
             for g in groups
         ]
         transfer = KVTransferConfig(
@@ -113,7 +127,13 @@ class OffloadDrive:
             },
         )  # fmt: skip
         made = make_scheduler(
-            folder, groups, blocks=blocks, overlapped=overlapped, transfer=transfer, tensors=tensors, budget=256
+            folder,
+            groups,
+            blocks=blocks,
+            overlapped=overlapped,
+            transfer=transfer,
+            tensors=tensors,
+            budget=256,
         )
         self.scheduler = made.scheduler
         self.order = order

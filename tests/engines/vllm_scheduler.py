@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 from vllm import SamplingParams
-from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    KVEventsConfig,
+    ModelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
 from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -39,9 +46,16 @@ _TINY = {
 }  # fmt: skip
 
 
-def attention(layers: Sequence[str], block: int = BLOCK, window: int | None = None) -> KVCacheGroupSpec:
+def attention(
+    layers: Sequence[str], block: int = BLOCK, window: int | None = None
+) -> KVCacheGroupSpec:
     """A group of attention layers, full or over a sliding window."""
-    shape: dict[str, Any] = {"block_size": block, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+    shape: dict[str, Any] = {
+        "block_size": block,
+        "num_kv_heads": 2,
+        "head_size": 32,
+        "dtype": torch.float32,
+    }
     if window is None:
         return KVCacheGroupSpec(list(layers), FullAttentionSpec(**shape))
     return KVCacheGroupSpec(list(layers), SlidingWindowSpec(sliding_window=window, **shape))
@@ -50,13 +64,20 @@ def attention(layers: Sequence[str], block: int = BLOCK, window: int | None = No
 def recurrent(layers: Sequence[str], block: int = 64) -> KVCacheGroupSpec:
     """A group of linear-attention layers with states at block ends."""
     spec = MambaSpec(
-        block_size=block, shapes=((3, 64), (2, 16, 16)), dtypes=(torch.float32,) * 2, mamba_cache_mode="align"
+        block_size=block,
+        shapes=((3, 64), (2, 16, 16)),
+        dtypes=(torch.float32,) * 2,
+        mamba_cache_mode="align",
     )
     return KVCacheGroupSpec(list(layers), spec)
 
 
 def gemma_like() -> list[KVCacheGroupSpec]:
-    return [attention(["l2", "l5"]), attention(["l0", "l3"], window=48), attention(["l1", "l4"], window=48)]
+    return [
+        attention(["l2", "l5"]),
+        attention(["l0", "l3"], window=48),
+        attention(["l1", "l4"], window=48),
+    ]
 
 
 def qwen_next_like() -> list[KVCacheGroupSpec]:
@@ -97,7 +118,11 @@ def make_scheduler(
         max_num_seqs=seqs, max_num_batched_tokens=budget, max_model_len=length, is_encoder_decoder=False,
         enable_chunked_prefill=True, async_scheduling=overlapped,
     )  # fmt: skip
-    cache = CacheConfig(block_size=block, enable_prefix_caching=True, **({"mamba_cache_mode": mamba} if mamba else {}))
+    cache = CacheConfig(
+        block_size=block,
+        enable_prefix_caching=True,
+        **({"mamba_cache_mode": mamba} if mamba else {}),
+    )
     wire = KVEventsConfig(enable_kv_cache_events=True, publisher="null") if events else None
     config = VllmConfig(
         model_config=model, scheduler_config=plan, cache_config=cache, device_config=DeviceConfig("cpu"),
@@ -109,7 +134,9 @@ def make_scheduler(
     if mamba:
         cache.mamba_cache_mode = mamba
     register_all_kvcache_specs(config)
-    kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=list(tensors), kv_cache_groups=list(groups))
+    kv = KVCacheConfig(
+        num_blocks=blocks, kv_cache_tensors=list(tensors), kv_cache_groups=list(groups)
+    )
     plan_block, hash_block = kv_cache_utils.resolve_kv_cache_block_sizes(kv, config)
     made = (AsyncScheduler if overlapped else Scheduler)(
         vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
@@ -178,17 +205,23 @@ def prompts(rng: random.Random, count: int, longest: int) -> Iterator[list[int]]
     for _ in range(count):
         stem = rng.choice(stems)
         cut = rng.randrange(1, longest)
-        yield stem[:cut] + [rng.randrange(3, 250) for _ in range(rng.randrange(0, longest - cut + 1))]
+        yield stem[:cut] + [
+            rng.randrange(3, 250) for _ in range(rng.randrange(0, longest - cut + 1))
+        ]
 
 
-def random_load(drive: Drive, rng: random.Random, steps: int, *, longest: int = 160, output: int = 60) -> Iterator[int]:
+def random_load(
+    drive: Drive, rng: random.Random, steps: int, *, longest: int = 160, output: int = 60
+) -> Iterator[int]:
     """Requests come, run, are preempted for room and aborted at random; yields after each step."""
     source = prompts(rng, 1 << 30, longest)
     number = 0
     for i in range(steps):
         live = list(drive.scheduler.requests)
         if len(live) < 10 and rng.random() < 0.35:
-            request = make_request(drive.scheduler, f"r{number}", next(source), rng.randrange(1, output))
+            request = make_request(
+                drive.scheduler, f"r{number}", next(source), rng.randrange(1, output)
+            )
             drive.scheduler.add_request(request)
             number += 1
         if live and rng.random() < 0.03:
