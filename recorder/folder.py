@@ -22,7 +22,7 @@ from hkvtool.model.recording import (
     stage_of,
 )
 from hkvtool.recorder.outcome import Off
-from hkvtool.recorder.settings import Settings
+from hkvtool.recorder.settings import Settings, SettingsError
 
 
 class Folder:
@@ -95,6 +95,29 @@ def rings_of(folder: str) -> str:
     """Where the rings of a recording go."""
     link = os.path.join(folder, RINGS_LINK)
     return link if os.path.isdir(link) else folder
+
+
+def set_aside(path: str) -> None:
+    """Have a recording that has ended make room for the next: NAME.hkv becomes NAME-1.hkv, or the
+    next number that is free. One process does so; for the others nothing happens. Raises OSError.
+    """
+    for marker in (COMPLETE, INCOMPLETE):
+        place = os.path.join(path, marker)
+        with suppress(FileNotFoundError), open(place, "rb") as file:
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            if not os.path.samestat(os.stat(place), os.fstat(file.fileno())):
+                return
+            with suppress(SettingsError, OSError):
+                Settings.read(path).forget_key(path)
+            stem, suffix = os.path.splitext(path)
+            number = 1
+            while os.path.lexists(f"{stem}-{number}{suffix}"):
+                number += 1
+            os.rename(path, f"{stem}-{number}{suffix}")
+            return
 
 
 def _refused(path: str, force: bool) -> Off | None:

@@ -1,6 +1,7 @@
 """Starting a program that records, with a sealer beside it, and seeing both to their end.
 
-The program keeps its terminal, its environment and its signals; all it gets is HKV_RECORD.
+The program keeps its terminal, its environment and its signals; all it gets is HKV_RECORD
+and HKV_JOIN.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import FrameType
 from hkvtool.model.errors import HkvError
 from hkvtool.recorder.folder import Folder
 from hkvtool.recorder.sealing import Bounds, Status, switch_off
-from hkvtool.recorder.session import RECORD
+from hkvtool.recorder.session import JOIN, RECORD
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 
@@ -119,8 +120,9 @@ def launch(
     sealer: SealerProcess | None = first
     signals = _Signals()
     with signals.caught():
+        environment = {**os.environ, RECORD: folder.path, JOIN: "1"}
         try:
-            program = subprocess.Popen(command, env={**os.environ, RECORD: folder.path})
+            program = subprocess.Popen(command, env=environment)
         except OSError as e:
             first.end()
             raise HkvError(

@@ -45,14 +45,17 @@ from contextlib import suppress
 from time import sleep
 from typing import Any
 
-from hkvtool.model.recording import COMPLETE, INCOMPLETE, SWITCH
+from hkvtool.model.recording import INCOMPLETE, SWITCH, is_recording
 from hkvtool.recorder.control import Control
+from hkvtool.recorder.folder import set_aside
 from hkvtool.recorder.guarded import guarding, only_guarding
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.settings import Settings, SettingsError
 
 RECORD, ATTACH = "HKV_RECORD", "HKV_ATTACH"
+JOIN = "HKV_JOIN"
+"""Set by who began a recording: it is to be joined, and not begun anew once it has ended."""
 
 _TRIES, _BETWEEN = 20, 0.02
 """How often, and after how many seconds, to look for a folder that is being made."""
@@ -77,7 +80,7 @@ class Session:
                 self._asked = True
                 folder = os.environ.get(RECORD)
                 if folder:
-                    self.begin(folder)
+                    self.begin(folder, join=bool(os.environ.get(JOIN)))
                 else:
                     watched = only_guarding()
                     if watched is not None:
@@ -86,14 +89,14 @@ class Session:
                     self._listen()
             return self.recording
 
-    def begin(self, folder: str) -> Recording | Off:
-        """Record to a folder, and tell the followers."""
+    def begin(self, folder: str, *, join: bool = False) -> Recording | Off:
+        """Record to a folder, and tell the followers; with `join`, only if somebody began it."""
         with self._mutex:
             if self.recording is not None and self.recording.folder:
                 return Off(f"{self.recording.folder} is being recorded already", folder)
             # What was only judged is recorded from here on, and judged as before.
             self.end()
-            made = _begin_or_join(folder)
+            made = Recording.join(folder) if join else _begin_or_join(folder)
             if isinstance(made, Off):
                 say(f"not recording: {made.what}" + (f" ({made.hint})" if made.hint else ""))
                 return made
@@ -136,6 +139,7 @@ class Session:
             return
         if not os.path.exists(os.path.join(recording.folder, INCOMPLETE)):
             # Whoever began it has ended it.
+            self._leave()
             self.end(complete=False)
             return
         off = os.path.exists(os.path.join(recording.folder, SWITCH))
@@ -158,15 +162,15 @@ class Session:
         op = asked["op"]
         recording = self.recording
         if op == "record":
-            made = self.begin(str(asked["folder"]))
+            made = self.begin(str(asked["folder"]), join=True)
             if isinstance(made, Off):
                 return {"ok": False, "what": made.what, "hint": made.hint}
             # Processes that are started from here on take part too.
-            os.environ[RECORD] = made.folder
+            os.environ.update({RECORD: made.folder, JOIN: "1"})
         elif op == "stop":
             if recording is None:
                 return {"ok": False, "what": "it records nothing"}
-            os.environ.pop(RECORD, None)
+            self._leave()
             self._see_no_more(recording)
             self.end(complete=False)
         elif op == "snapshot":
@@ -181,6 +185,11 @@ class Session:
     def _stop(self, recording: Recording) -> None:
         for _, stop in reversed(self._followers):
             guarded(stop, recording)
+
+    def _leave(self) -> None:
+        """Processes that are started from here on take no part."""
+        if os.environ.pop(JOIN, None):
+            os.environ.pop(RECORD, None)
 
     def _see_no_more(self, recording: Recording) -> None:
         """From here on nothing is seen, which is not the same as nothing happening."""
@@ -238,20 +247,21 @@ def say(text: str) -> None:
 
 
 def _begin_or_join(folder: str) -> Recording | Off:
-    """The first process that comes makes the folder, and the others join it."""
-    if not os.path.isdir(folder):
+    """The first process that comes makes the folder, and the others join it. What an earlier start
+    of the engine has left there is set aside."""
+    off: Recording | Off = Off(f"nobody records to {folder}", folder)
+    for _ in range(_TRIES):
         try:
-            settings = Settings.of_environment(os.environ)
+            if not os.path.lexists(folder):
+                off = Recording.begin(folder, Settings.of_environment(os.environ))
+                if isinstance(off, Recording) or not os.path.lexists(folder):
+                    break
+            off = Recording.join(folder)
+            if isinstance(off, Recording) or not is_recording(folder):
+                break
+            set_aside(folder)
         except (SettingsError, OSError) as e:
             return Off.of(e, folder)
-        made = Recording.begin(folder, settings)
-        if isinstance(made, Recording) or not os.path.isdir(folder):
-            return made
-    off: Recording | Off = Recording.join(folder)
-    for _ in range(_TRIES):
-        if isinstance(off, Recording) or os.path.exists(os.path.join(folder, COMPLETE)):
-            break
-        # Another process may be about to make it.
+        # Another process may be about to do the same.
         sleep(_BETWEEN)
-        off = Recording.join(folder)
     return off

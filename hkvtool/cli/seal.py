@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from time import sleep
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from hkvtool.cli.amounts import seconds, size
 from hkvtool.cli.status_line import StatusLine
 from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.sealing import Bounds
 
 _LOOK = 0.5
 
@@ -44,8 +47,7 @@ def command(
     something else: in a container of its own, this one beside it.
     """
     from hkvtool.model.recording import is_recording
-    from hkvtool.recorder.sealer import Sealer
-    from hkvtool.recorder.sealing import Bounds, Sealing
+    from hkvtool.recorder.sealing import Bounds
 
     stop = threading.Event()
     before = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGTERM, signal.SIGINT)}
@@ -58,13 +60,37 @@ def command(
             return
         if not is_recording(folder):
             raise HkvError(f"{folder} holds no recording", hint="--wait waits for it")
-        sealing = Sealing(Sealer(folder), bounds)
         status = StatusLine()
         with status.shown():
-            sealing.run(stop.wait, lambda: False, status.tell)
+            while not stop.is_set():
+                _seal(folder, bounds, stop, status)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _seal(folder: str, bounds: Bounds, stop: threading.Event, status: StatusLine) -> None:
+    """Seal what is recorded to a folder until we are stopped, or an engine that was started anew
+    has set it aside: we hold on to the folder itself, whatever it is called by then."""
+    from hkvtool.recorder.sealer import Sealer
+    from hkvtool.recorder.sealing import Sealing
+
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        held = os.fstat(fd)
+        sealing = Sealing(Sealer(f"/proc/self/fd/{fd}"), bounds)
+
+        def over(pause: float) -> bool:
+            if stop.wait(pause):
+                return True
+            try:
+                return not os.path.samestat(os.stat(folder), held)
+            except FileNotFoundError:
+                return False
+
+        sealing.run(over, lambda: False, status.tell)
         sealing.sealer.close()
         last = sealing.status()
         print(f"{shown(folder)}: {last.events:,} events, {last.dropped:,} dropped", file=sys.stderr)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        os.close(fd)

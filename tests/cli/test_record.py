@@ -255,11 +255,18 @@ def test_sidecar_seals_what_another_container_records(
     done = subprocess.run(engine(2000), env=environment, cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr
     until(lambda: list((tmp_path / "t.hkv").glob("*.parquet")))
+    # The container is started anew: what it recorded before is set aside, sealed as well.
+    done = subprocess.run(engine(1000), env=environment, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert facts(hkvtool, tmp_path / "t-1.hkv")["events"] == 2003
+    until(lambda: list((tmp_path / "t.hkv").glob("*.parquet")))
     sidecar.send_signal(signal.SIGTERM)
     _, err = sidecar.communicate(timeout=60)
     assert sidecar.returncode == 0 and b"2,003 events, 0 dropped" in err
-    assert not list((tmp_path / "t.hkv").glob("*.ring"))
-    assert facts(hkvtool, tmp_path / "t.hkv")["events"] == 2003
+    assert b"1,003 events, 0 dropped" in err
+    for name, events in (("t-1.hkv", 2003), ("t.hkv", 1003)):
+        assert not list((tmp_path / name).glob("*.ring"))
+        assert facts(hkvtool, tmp_path / name)["events"] == events
 
 
 CONTAINER = """

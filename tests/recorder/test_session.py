@@ -105,9 +105,29 @@ def test_first_process_makes_the_folder_and_ends_it(engine: Engine) -> None:
     done = engine.run("tell(1, 'p')", HKV_RECORD=str(engine.folder))
     assert (done.returncode, done.stderr) == (0, "")
     assert engine.told("p") == [1, "stop"] and stage_of(engine.folder) is Stage.COMPLETE
-    again = engine.run("tell(2, 'p')", HKV_RECORD=str(engine.folder))
-    assert again.returncode == 0 and "not recording: nobody records to" in again.stderr
+    late = engine.run("tell(2, 'p')", HKV_RECORD=str(engine.folder), HKV_JOIN="1")
+    assert late.returncode == 0 and "not recording: nobody records to" in late.stderr
     assert engine.told("p") == [1, "stop"]
+
+
+def test_engine_that_is_started_anew_sets_the_last_recording_aside(engine: Engine) -> None:
+    for n in range(3):
+        done = engine.run(f"tell({n}, 'p')", HKV_RECORD=str(engine.folder))
+        assert (done.returncode, done.stderr) == (0, "")
+    engine.start(
+        "tell(3, 'p'); print('ready', flush=True); time.sleep(60)", HKV_RECORD=str(engine.folder)
+    )
+    engine.started[-1].stdout.readline()  # type: ignore[union-attr]
+    engine.started[-1].kill()
+    engine.started[-1].wait()
+    assert engine.run("tell(4, 'p')", HKV_RECORD=str(engine.folder)).stderr == ""
+    names = ["t-1.hkv", "t-2.hkv", "t-3.hkv", "t-4.hkv", "t.hkv"]
+    assert sorted(f.name for f in engine.folder.parent.glob("*.hkv")) == names
+    for n, name in enumerate(names):
+        engine.folder = engine.folder.with_name(name)
+        assert engine.told("p")[0] == n
+        assert (stage_of(engine.folder) is Stage.DIED) == (n == 3)
+        assert Settings.read(str(engine.folder)).key == b"", "the key is forgotten"
 
 
 def test_spawned_and_forked_processes_join(engine: Engine) -> None:
