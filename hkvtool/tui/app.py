@@ -132,6 +132,8 @@ class Tui(Asking):
     def turn(self, view: str) -> None:
         """Show one of the views."""
         self.current = view
+        # While one stays on the map its zoom does not change by itself, but to show more.
+        self._fitting = None
         for name in VIEWS:
             self.query_one(f"#{name}").set_class(name == view, "-shown")
         side = self.query_one("#side")
