@@ -51,10 +51,23 @@ def _bool(v: Any) -> str | None:
     return None if isinstance(v, bool) else "is not true or false"
 
 
-def _list_of(item: Check, what: str) -> Check:
+def _plain_ints(v: list[Any]) -> bool:
+    """Whether all are integers of the right size, at a glance."""
+    return {*map(type, v)} <= {int} and (not v or -INT_LIMIT < min(v) <= max(v) < INT_LIMIT)
+
+
+def _plain_names(v: list[Any]) -> bool:
+    return {*map(type, v)} <= {str} or _plain_ints(v)
+
+
+def _list_of(item: Check, what: str, plain: Callable[[list[Any]], bool] | None = None) -> Check:
+    """A list, each item of which is looked at, unless all of it is what it mostly is."""
+
     def check(v: Any) -> str | None:
         if not isinstance(v, list):
             return f"is not a list of {what}"
+        if plain is not None and plain(v):
+            return None
         for i, x in enumerate(v):
             problem = item(x)
             if problem:
@@ -125,9 +138,15 @@ STR = KeyType("string", _str, {"type": "string"})
 NAME = KeyType("name", _name, _NAME_SCHEMA)
 BOOL = KeyType("flag", _bool, {"type": "boolean"})
 INTS = KeyType(
-    "list of integers", _list_of(_int, "integers"), {"type": "array", "items": _INT_SCHEMA}
+    "list of integers",
+    _list_of(_int, "integers", _plain_ints),
+    {"type": "array", "items": _INT_SCHEMA},
 )
-NAMES = KeyType("list of names", _list_of(_name, "names"), {"type": "array", "items": _NAME_SCHEMA})
+NAMES = KeyType(
+    "list of names",
+    _list_of(_name, "names", _plain_names),
+    {"type": "array", "items": _NAME_SCHEMA},
+)
 SCALARS = KeyType("list", _list_of(_any, "values"), {"type": "array"})
 TOKENS = KeyType(
     "token range",
@@ -141,12 +160,12 @@ INT_BY_GROUP = KeyType(
 )
 INTS_BY_GROUP = KeyType(
     "list of integers by group",
-    _map_of(_list_of(_int, "integers"), "lists of integers"),
+    _map_of(_list_of(_int, "integers", _plain_ints), "lists of integers"),
     {"type": "object", "additionalProperties": {"type": "array", "items": _INT_SCHEMA}},
 )
 NAMES_BY_GROUP = KeyType(
     "list of names by group",
-    _map_of(_list_of(_name, "names"), "lists of names"),
+    _map_of(_list_of(_name, "names", _plain_names), "lists of names"),
     {"type": "object", "additionalProperties": {"type": "array", "items": _NAME_SCHEMA}},
 )
 ROUTE_BY_GROUP = KeyType(

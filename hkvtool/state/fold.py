@@ -6,7 +6,7 @@ every question about one moment. The transitions are those of `hkvtool.state.ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import Event
@@ -181,6 +181,13 @@ class Fold:
         number = self.names.id("hash", name)
         self.make_room("hash", number + 1)
         return number
+
+    def hashes(self, names: Iterable[Any]) -> list[int]:
+        """The numbers of content hashes."""
+        number = self.names.id
+        found = [number("hash", name) for name in names]
+        self.make_room("hash", len(self.names.values["hash"]))
+        return found
 
     # --- declarations ----------------------------------------------------------------------
 
@@ -378,8 +385,8 @@ class Fold:
             if len(pools) != 1:
                 return Problem("unpublish: blocks without a group")
             pool = pools[0]
-        slots = self._resolve(pool, near)
-        slots2 = self._resolve(far, other)
+        slots = self.resolve(pool, near)
+        slots2 = self.resolve(far, other)
         for where, ids, found in ((pool, near, slots), (far, other, slots2)):
             if NO_SLOT in found and where is not None:
                 bad = [b for b, s in zip(ids, found, strict=True) if s == NO_SLOT]
@@ -387,8 +394,9 @@ class Fold:
                     return Problem(f"{kind}: block {max(bad)} is beyond pool {where.name!r}")
         if kind in ("store_begin", "load_begin"):
             handle = self._begin(event, group, far)
-        hashed = [self.hash(h) for h in data.get("hashes") or ()] if kind in (
-            "publish", "unpublish") else []  # fmt: skip
+        hashed = []
+        if kind in ("publish", "unpublish") and data.get("hashes"):
+            hashed = self.hashes(data["hashes"])
         if kind == "publish":
             self._room_for_entries(len(hashed))
         tokens = data.get("tokens")
@@ -405,7 +413,8 @@ class Fold:
         )  # fmt: skip
         return None
 
-    def _resolve(self, pool: Pool | None, blocks: Any) -> list[int]:
+    def resolve(self, pool: Pool | None, blocks: Any) -> list[int]:
+        """The slots of blocks, made on first sight; `NO_SLOT` where an id is no block."""
         if pool is None:
             return []
         known = self._slots[pool.id]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hkvtool.model.event import Event
+from hkvtool.state.arrays import UNKNOWN
 from hkvtool.state.fold import Fold
 from hkvtool.state.scene import Scene
 from hkvtool.state.serving import known
@@ -95,8 +96,12 @@ def _certain(fold: Fold, slot: int) -> bool:
 
 
 def _judged(fold: Fold, slots: Sequence[int]) -> list[int]:
-    """Those that are known, and not reserved."""
-    return [
-        s for s in slots
-        if _certain(fold, s) and fold.block_of[s] not in fold.pool_of(s).reserved
-    ]  # fmt: skip
+    """Those that are known, and not reserved; all are of one pool."""
+    st = fold.st
+    told, unsure = st.known, st.unsure
+    sure = [s for s in slots if s >= 0 and told[s] != UNKNOWN and unsure[s] == 0]
+    reserved = fold.pool_of(sure[0]).reserved if sure else None
+    if not reserved:
+        return sure
+    block = fold.block_of
+    return [s for s in sure if block[s] not in reserved]

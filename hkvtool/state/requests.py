@@ -140,9 +140,7 @@ class Requests:
 
     def _slots(self, event: Event) -> list[int]:
         _, pool = self.fold.place(event)
-        if pool is None:
-            return []
-        return [s for s in (self.fold.slot(pool, b) for b in event["blocks"]) if s >= 0]
+        return [s for s in self.fold.resolve(pool, event["blocks"]) if s >= 0]
 
     def _take(self, request: Request, event: Event) -> None:
         group = self.fold.group(event.get("group"))

@@ -69,9 +69,7 @@ class Scene:
 
     def _named(self, event: Event) -> list[int]:
         _, pool = self.fold.place(event)
-        if pool is None:
-            return []
-        return [self.fold.slot(pool, b) for b in event.get("blocks") or ()]
+        return self.fold.resolve(pool, event.get("blocks") or ())
 
     def meant(self, slot: int, step: int | None) -> int:
         """The generation of a block that an access of a step means."""
