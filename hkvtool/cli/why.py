@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkvtool.cli.traces import Format, TraceArgument, print_json, watched_events
-from hkvtool.model.errors import Exit
+from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.event import Event
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def command(
         facts = _facts(opened, name)
         with watched_events(opened, f"asking {trace}") as events:
             found = why(events, name)
+        if not found.span[1]:
+            raise HkvError(
+                f"{name!r} holds blocks, but is no request",
+                hint=f"`hkvtool events {trace}` lists what happened",
+            )
         if format is Format.JSON:
             print_json({"trace": trace, "asked_for": request, **found.as_json()})
         else:

@@ -61,6 +61,12 @@ def test_an_id_of_nobody_or_of_several_is_refused(
     assert found.code == Exit.USAGE and said in found.err and found.out == ""
 
 
+def test_a_holder_that_is_no_request_is_refused(hkvtool: Any, tmp_path: Path) -> None:
+    pin = {"ev": "pin", "pool": "gpu", "blocks": [1], "owner": "nic"}
+    found = hkvtool("why", _written(tmp_path, [*LIFE, pin]), "nic")
+    assert found.code == Exit.USAGE and "is no request" in found.err and found.out == ""
+
+
 def test_the_exit_code_says_what_the_verdict_is(hkvtool: Any, cases: Any, tmp_path: Path) -> None:
     assert hkvtool("why", str(cases["A14"].bad), "rB").code == Exit.FINDINGS
     assert hkvtool("why", str(cases["A14"].good), "rB").code == Exit.OK
