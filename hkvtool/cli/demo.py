@@ -132,6 +132,7 @@ def _next(screen: Console, out: Path, seconds: float) -> None:
     rows: list[tuple[str, Any]] = [
         (f"hkvtool events {first} --req r2", "what one request did"),
         (f"hkvtool block {first} gpu:13 --at 38", "one block: its life, and its state then"),
+        (f"hkvtool tui {out / 'workload-trust-hash.duckdb'}", "every block at any moment"),
         ("hkvtool rules HKV302", "a rule, with the smallest trace that breaks it"),
         (f'hkvtool sql {first} "SELECT * FROM hits"', "anything else, in SQL"),
         (f"hkvtool check --format json {last}", "the same for a program"),
