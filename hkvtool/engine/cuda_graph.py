@@ -17,7 +17,8 @@ class GatherGraph:
         self.table = table
         self.found = torch.empty((len(table), *pages.shape[1:]), dtype=pages.dtype, device="cuda")
         # The first run of a kernel may allocate, which a capture must not.
-        aside = torch.cuda.Stream()
+        cuda: Any = torch.cuda
+        aside = cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             torch.index_select(pages, 0, table, out=self.found)

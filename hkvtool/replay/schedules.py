@@ -20,6 +20,7 @@ Source = frozenset[tuple[int, int, int]]
 """What a read gets of one block: first slot, end, and the op that wrote there (-1: none here)."""
 
 _UNWRITTEN = -1
+_CHOICE = re.compile(r"(\d+)>(\d+)")
 _FORM = re.compile(r"([0-9a-f]{8}):((?:\d+>\d+)?(?:\.\d+>\d+)*)")
 
 
@@ -170,7 +171,7 @@ def unspell(window: Window, text: str) -> list[int]:
             f"schedule {text!r} is of another window",
             hint="give the trace, and the finding, block or request, that it was found with",
         )
-    choices = dict(map(int, part.split(">")) for part in match[2].split(".") if part)
+    choices = {int(step): int(index) for step, index in _CHOICE.findall(match[2])}
     order: list[int] = []
     done = 0
     for step in range(len(window.ops)):
