@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hkvtool.cli.traces import progress
-from hkvtool.model.errors import HkvError
+from hkvtool.model.errors import Exit, HkvError
 
 VIEWS = ("map", "block", "hit", "findings", "requests", "transfers", "ratios", "events")
 
@@ -41,7 +41,7 @@ def command(
     size: Annotated[
         str, typer.Option("--size", metavar="COLUMNSxLINES", help="Of the picture.")
     ] = "120x40",
-) -> None:
+) -> int:
     """Look at every block of a trace at any moment.
 
     Opens on the most severe finding, else on the map of blocks. `?` in it says what is there and
@@ -69,7 +69,8 @@ def command(
         if screenshot is not None:
             picture(session, screenshot, (columns, lines), **pass_on)
         else:
-            run(session, **pass_on)
+            return run(session, **pass_on)
+    return Exit.OK
 
 
 def _size(text: str) -> tuple[int, int]:

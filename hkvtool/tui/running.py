@@ -7,15 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hkvtool.model.errors import HkvError
+from hkvtool.model.errors import Exit, HkvError
 from hkvtool.tui.app import Tui
 from hkvtool.tui.session import Session
 
 
-def run(session: Session, **settings: Any) -> None:
-    """Run until it is left."""
+def run(session: Session, **settings: Any) -> Exit:
+    """Run until it is left. What it fails of, it has told when it returns."""
     app = Tui(session, **settings)
     app.run()
+    return Exit.INTERNAL if app.return_code else Exit.OK
 
 
 def picture(session: Session, target: Path, size: tuple[int, int], **settings: Any) -> None:
