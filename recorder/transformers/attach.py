@@ -15,7 +15,7 @@ from hkvtool.recorder.transformers.hooks import EVIDENCE, Hooks, log
 from hkvtool.recorder.vllm.patches import Target, find
 from hkvtool.recorder.vllm.tell import Prepare, Sink, Tell
 
-TRIED = ("5.24.0",)
+TRIED = ("5.19.0", "5.24.0")
 """Releases with which the tests have passed. The code that is hooked is private, and changes."""
 
 

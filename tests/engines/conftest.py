@@ -14,8 +14,11 @@ from hkvtool.model.event import Event
 from hkvtool.recorder.guard import Guard
 from hkvtool.store.derive_reads import derive_reads
 
-HERE = importlib.util.find_spec("vllm") is not None
-collect_ignore_glob = [] if HERE else ["test_*.py"]
+collect_ignore_glob = [
+    f"test_{engine}*.py"
+    for engine in ("vllm", "transformers")
+    if importlib.util.find_spec(engine) is None
+]
 
 for _name in ("torchvision", "torchaudio", "torchcodec"):
     sys.modules.setdefault(_name, None)  # type: ignore[arg-type]
