@@ -13,7 +13,7 @@ from pathlib import Path
 
 VERSIONS = ("3.10", "3.12", "3.13")
 ROOMS = ("model", "state", "store", "recorder")
-NEEDS = ("duckdb", "hypothesis", "jsonschema", "numba", "numpy", "pyarrow", "pytest")
+NEEDS = ("duckdb", "hypothesis", "jsonschema", "numba", "numpy", "pyarrow", "pytest", "typer")
 ROOT = Path(__file__).resolve().parent.parent
 
 
