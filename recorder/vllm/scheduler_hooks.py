@@ -37,8 +37,7 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     lookup, hooks.waiting = hooks.waiting, None
     if lookup is not None and lookup.req not in hooks.refused:
         hooks.refused.add(lookup.req)
-        free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        hooks.tell.event({"ev": "refuse", "req": lookup.req, "reason": "no room", "free": free})
+        _refuse(hooks, scheduler, lookup.req, "no room")
     counts = out.num_scheduled_tokens
     zeroed = getattr(out, "new_block_ids_to_zero", None)
     copies = getattr(out, "kv_cache_block_copies", None)
@@ -101,14 +100,22 @@ def _tell_idle(hooks: Hooks, scheduler: Any, out: Any) -> None:
     hooks.idle += 1
     if hooks.idle > IDLE_TOLD:
         return
-    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     for name, request in scheduler.requests.items():
         if request.status.name in ("WAITING", "PREEMPTED") and name not in hooks.refused:
             hooks.refused.add(name)
-            hooks.tell.event({"ev": "refuse", "req": name, "reason": "not planned", "free": free})
+            _refuse(hooks, scheduler, name, "not planned")
     step = hooks.next_step()
     setattr(out, STEP, step)
     hooks.tell.event({"ev": "dispatch", "step": step, "reqs": []})
+
+
+def _refuse(hooks: Hooks, scheduler: Any, req: str, reason: str) -> None:
+    """A request has to wait; the pool's own count of free blocks goes with it, to be checked."""
+    pool = scheduler.kv_cache_manager.block_pool
+    hooks.tell.event(
+        {"ev": "refuse", "req": req, "reason": reason, "pool": hooks.pool(pool).name,
+         "free": pool.get_num_free_blocks()}
+    )  # fmt: skip
 
 
 def tables_of(out: Any, first: int) -> tuple[list[str], list[int], list[int]]:

@@ -45,7 +45,8 @@ MODEL = {
     "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 8192,
     "torch_dtype": "float32",
 }  # fmt: skip
-CONNECTOR = "tests.engines.real_bugs.connector"
+STAND_IN = "Remote"
+"""The connector of this folder; any other is the release's own."""
 Sink = Callable[[Mapping[str, Any]], Any]
 
 
@@ -213,10 +214,10 @@ def _scheduler(plan: Plan, folder: Path) -> Any:
     )  # fmt: skip
     transfer = None
     if plan.connector:
-        where = {} if "." not in plan.connector else {"kv_connector_module_path": CONNECTOR}
+        mine = f"{__package__}.connector" if plan.connector == STAND_IN else None
         transfer = KVTransferConfig(
-            kv_connector=plan.connector.rpartition(".")[2], kv_role="kv_both",
-            kv_connector_extra_config=dict(plan.connector_config), **where,
+            kv_connector=plan.connector, kv_role="kv_both", kv_connector_module_path=mine,
+            kv_connector_extra_config=dict(plan.connector_config),
         )  # fmt: skip
     config = VllmConfig(
         model_config=model, scheduler_config=scheduling, cache_config=cache,

@@ -1,4 +1,4 @@
-"""Record one bug with the release that is on the path: `python -m ...record THREAD FILE`."""
+"""Record one bug with the release that is on the path: `python -m engines.real_bugs.record`."""
 
 from __future__ import annotations
 

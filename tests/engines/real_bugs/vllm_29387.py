@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from .engine import Engine, Plan, full, recurrent
 
-CODE = "HKV103"
-AFFECTED, FIXED = "0.16.0", "0.17.1"
 UNIT = 64
 
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 from .connector import watch
 from .engine import Engine, Plan, full, recurrent
 
-CODE = "HKV102"
-AFFECTED, FIXED = "0.26.0", "0.27.0"
 UNIT = 64
 
 
 def plan() -> Plan:
     return Plan(
         [full(UNIT), recurrent(UNIT)], blocks=40, block=UNIT, budget=UNIT,
-        connector="real_bugs.Remote",
+        connector="Remote",
     )  # fmt: skip
 
 
