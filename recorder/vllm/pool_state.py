@@ -63,6 +63,12 @@ class PoolState:
     def tell_removed(self, reason: str) -> None:
         """Tell the hashes that no longer lead anywhere, group by group."""
         removed, self.removed = self.removed, []
+        if len(removed) == 1:
+            block, key = removed[0]
+            name = self.hooks.keyed.hash(key[:-GROUP_BYTES])
+            group = self.group(int.from_bytes(key[-GROUP_BYTES:], "big"))
+            self.hooks.tell.unpublish(group, [block], [name], reason)
+            return
         by_group: dict[bytes, tuple[list[int], list[int]]] = {}
         hash_of = self.hooks.keyed.hash
         for block, key in removed:
