@@ -270,7 +270,7 @@ def _print(trace: Trace, whole: Replayed | None, results: Iterable[Result]) -> N
         print_line(
             f"{shown(trace.path)}: {counted(whole.program.events, 'event')} on {whole.lanes} "
             f"lanes, {whole.bytes:,} bytes of cache on {whole.device}"
-            + (" (rows cut to one stamp)" if whole.program.thin else "")
+            + (" (rows are not of the recorded size)" if whole.program.thin else "")
         )
         read = f"{counted(account.reads, 'read')} of {counted(account.rows, 'row')}"
         if not account.wrong_rows:

@@ -21,7 +21,7 @@ from hkvtool.replay.memory import Touched
 from hkvtool.replay.ops import Op
 from hkvtool.replay.placing import Piece
 from hkvtool.replay.program import Program, Step
-from hkvtool.replay.sequences import Sequences, sequence
+from hkvtool.replay.sequences import Sequences, sequence, table_of
 from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.fold import Fold
 from hkvtool.state.order import Order
@@ -107,12 +107,14 @@ class Compiler:
         for event in events:
             self._take(event.meant)
         head = Step(0, "recording", Stamp("seed", 0, -1, 0, (), None), self.seeds)
+        tight = any(self.geometry.tight(p) for p in self.fold.declared.pools.values())
+        thin = self.geometry.thin or tight
         groups: dict[int, str] = {}
         for group in self.fold.declared.groups.values():
             groups.setdefault(self.number(group), group.name)
         return Program(
             [head, *self.steps], list(self._touched.values()), self.order, groups, self.names,
-            self.geometry.thin, self._events, self.graphs.stale,
+            thin, self._events, self.graphs.stale,
         )  # fmt: skip
 
     def _take(self, event: Event) -> None:
@@ -166,12 +168,14 @@ class Compiler:
             found = self._authors[name] = Author()
         return found
 
-    def due(self, reader: str, start: int, end: int) -> Due:
-        """The sequences of tokens [start, end) of a request, as it takes them."""
+    def due(self, reader: str, start: int, end: int, group: Group) -> Due:
+        """The sequences of tokens [start, end) of a request, as it takes them for a group."""
         if end <= start:
             return ()
         found: list[tuple[int, int, int]] = []
-        for low, high, origin in self.sequences.pieces(reader, start, end):
+        for low, high, origin in self.sequences.pieces(
+            reader, start, end, table_of(self.fold, group)
+        ):
             author = self.author(origin)
             cuts = {low, high}
             if author.branches or len(author.epochs) > 1:
@@ -181,8 +185,8 @@ class Compiler:
                       for a, b in pairwise(points)]  # fmt: skip
         return tuple(found)
 
-    def due_of(self, reader: str, cells: Cells) -> Due:
-        return self.due(reader, min(cells.starts), max(cells.ends))
+    def due_of(self, reader: str, cells: Cells, group: Group) -> Due:
+        return self.due(reader, min(cells.starts), max(cells.ends), group)
 
     def _sequence(self, reader: str, origin: str, author: Author, token: int) -> int:
         branch = next((b for at, b in reversed(author.branches) if at <= token), 0)

@@ -197,6 +197,9 @@ def _pair(finding: Finding, events: Sequence[Event]) -> tuple[int, int] | None:
     if finding.code == "HKV705":
         begin = min(finding.events)
         return (begin, finding.check) if begin < finding.check else None
+    if finding.code in ("HKV305", "HKV603"):
+        begins = [e.pos for e in events if e.pos in finding.events and e.ev == "load_begin"]
+        return (max(begins), finding.use) if begins and max(begins) < finding.use else None
     if finding.code not in _RACES:
         return None
     return min(finding.check, finding.use), max(finding.check, finding.use)
@@ -249,8 +252,10 @@ def in_words(wrong: dict[str, Any]) -> str:
 
 def _bytes(stamp: dict[str, Any]) -> str:
     if "sequence" not in stamp:
-        return {"zero": "zeros", "torn": "bytes that are no one row's"}.get(
-            stamp["state"], f"{stamp['state']} bytes")  # fmt: skip
+        state: str = stamp["state"]
+        words = {"zero": "zeros", "torn": "bytes that are no one row's",
+                 "never written": "bytes that nobody wrote"}  # fmt: skip
+        return words.get(state, state)
     whose = f"token {stamp['token']} of {stamp['request']}"
     if stamp["group"] is not None:
         whose += f" in group {stamp['group']}"

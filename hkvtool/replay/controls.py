@@ -29,7 +29,7 @@ class Recovery:
 
 def control_of(finding: Finding, events: Sequence[Event], fault: Arm) -> Plan | None:
     """The control of a finding that is no race; None where the rule has none."""
-    if finding.code[3] in "24":
+    if finding.code[3] in "24" and fault.plan.believed is not None:
         return Plan("all sides use the producer's layout")
     if finding.code == "HKV801":
         return Plan("the graph is captured again before it is launched", recapture=True)
@@ -136,8 +136,9 @@ class _Places:
             slot = self.fold.find(access.pool, block)
             if slot is not None:
                 owner = st.owner[slot]
+                of_other = access.group is not None and st.table[slot] != access.group.table_id
                 name = None if owner < 0 else str(self.fold.names.name("req", owner))
-                shared = st.refs[slot] > 1 or st.live[slot] > 0
+                shared = st.refs[slot] > 1 or st.live[slot] > 0 or of_other
                 self.owner[event.pos, access.pool.name, place] = None if shared else name
 
     def fresh(self, pool: str, count: int) -> list[int]:
@@ -177,7 +178,13 @@ def _inserted(
                     tokens_of = [start, start + group.block_tokens]
                     taken = _event(use, "alloc", req=req, group=name, blocks=got,
                                    tokens=tokens_of, actor="sched")  # fmt: skip
-                    before.setdefault(use.pos, []).append(taken)
+                    first = before.setdefault(use.pos, [])
+                    first.append(taken)
+                    # What is right in the block stays so.
+                    first += [
+                        _event(use, "copy", req=req, group=mate.name, src=[block], dst=got)
+                        for mate in places.fold.declared.mates(group)
+                    ]
                 block = names[block]
             before.setdefault(use.pos, []).extend(_writes(use, req, group, block, tokens))
     return list(_rewritten(events, places, before, renamed, first_use, cut))
@@ -194,7 +201,7 @@ def _writes(use: Event, req: str, group: Any, block: int, tokens: list[int]) -> 
             more: dict[str, Any] = {}
             kind = "write"
             if group.form == "indexer":
-                kind, more = "index", {"version": 1, "kv_version": 1}
+                kind, more = "index", {"version": _LATEST, "kv_version": _LATEST}
             elif group.ratio > 1:
                 kind, more = "seal", {"version": 1}
             out.append(_event(use, kind, req=req, group=group.name, blocks=[block], tokens=span,
@@ -240,6 +247,9 @@ def _rewritten(
         yield Event(event.pos, event.ev, data, event.problem, event.raw)
 
 
+_LATEST = 1 << 20
+"""A version later than any that a block has."""
+
 _ACCESSING = frozenset({"use", "write", "seal", "index", "store_begin", "load_begin"})
 
 
@@ -266,6 +276,18 @@ def _moved_too(finding: Finding, events: Sequence[Event], fault: Arm) -> list[Ev
 
 
 # --- others --------------------------------------------------------------------------------
+
+
+def _with_room(finding: Finding, events: Sequence[Event], fault: Arm) -> list[Event]:
+    """Pages are as large as their entries, and lie so far apart."""
+    tight = ("page_bytes", "stride_bytes", "region_bytes")
+    out = []
+    for event in events:
+        if event.ev == "group" and str(event["group"]) == finding.group and "layout" in event:
+            layout = {k: v for k, v in event["layout"].items() if k not in tight}
+            event = Event(event.pos, event.ev, {**event.data, "layout": layout})
+        out.append(event)
+    return out
 
 
 def _by_the_map(finding: Finding, events: Sequence[Event], fault: Arm) -> list[Event]:
@@ -392,6 +414,7 @@ _RECOVERIES: dict[str, Recovery] = {
     "HKV305": Recovery("the reader waits: what is loaded is there before it is read", _recomputed),
     "HKV306": Recovery("the state is computed again from the last one", _recomputed),
     "HKV307": Recovery("the component moves too", _moved_too),
+    "HKV404": Recovery("pages are as large as their entries", _with_room),
     "HKV604": Recovery("the block is cleared before its new form is written", _zeroed),
     "HKV605": Recovery("what did not arrive is computed again", _recomputed),
     "HKV704": Recovery("the blocks stay with whom they were promised to", _kept_back),

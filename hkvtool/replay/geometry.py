@@ -38,10 +38,12 @@ class Geometry:
         self.declared = declared
         self.thin = thin
         self._shares: dict[tuple[str, str, str], Share] = {}
+        self._tight: dict[str, bool] = {}
 
     def forget(self) -> None:
         """The declarations have changed."""
         self._shares.clear()
+        self._tight.clear()
 
     def share(self, group: Group, pool: Pool, expects: Mapping[str, Any] | None = None) -> Share:
         """A group's part of a pool's blocks; with `expects` as that consumer computes it."""
@@ -58,6 +60,19 @@ class Geometry:
         if found is None:
             found = self._shares[key] = Share(f"buffer {name}", plain_page(BUFFER_ENTRIES, BYTES))
         return found
+
+    def tight(self, pool: Pool) -> bool:
+        """Whether some group of a pool has rows that a stamp does not fit in: then the recorded
+        pages have no room, and all of the pool's groups get pages of their own size."""
+        found = self._tight.get(pool.name)
+        if found is None:
+            own = [g for g in self.declared.groups.values() if g.pool is pool]
+            rows = [self._stated_row(g, g.layout) for g in own]
+            found = self._tight[pool.name] = any(r is not None and r < BYTES for r in rows)
+        return found
+
+    def _layout(self, group: Group) -> Mapping[str, Any]:
+        return {} if self.thin or self.tight(group.pool) else group.layout
 
     def rows(self, group: Group) -> int:
         """Stored entries of a block; a recurrent block is one state."""
@@ -92,7 +107,7 @@ class Geometry:
         return row
 
     def _make(self, group: Group, pool: Pool, expects: Mapping[str, Any] | None) -> Share:
-        layout = group.layout
+        layout = self._layout(group)
         page = self._page(group, layout, pool)
         mates = [g for g in self.declared.groups.values()
                  if g.table == group.table and g.pool is group.pool]  # fmt: skip
@@ -118,7 +133,7 @@ class Geometry:
         self, group: Group, pool: Pool, expects: Mapping[str, Any], offset: int, stride: int
     ) -> Page:
         """The page as a consumer that expects something else computes its addresses."""
-        layout = {**group.layout, **expects}
+        layout = {**self._layout(group), **expects}
         kernel_block = expects.get("kernel_block_tokens")
         rows, parts = self.rows(group), 1
         if isinstance(kernel_block, int) and 0 < kernel_block < group.block_tokens:
@@ -127,9 +142,13 @@ class Geometry:
         row = layout.get("row_bytes")
         if not isinstance(row, int):
             size = layout.get("page_bytes")
-            row = size // rows if isinstance(size, int) else self.row_bytes(group, group.layout)
-        if row < 1:
-            row = self.row_bytes(group, group.layout)
+            row = (
+                size // rows
+                if isinstance(size, int)
+                else self.row_bytes(group, self._layout(group))
+            )
+        if not row or row < 1:
+            row = self.row_bytes(group, self._layout(group))
         page = page_of(layout, rows, pool.blocks, row)
         own = expects.get("stride_bytes", expects.get("page_bytes"))
         step = own if isinstance(own, int) and own > 0 else stride // parts
@@ -141,7 +160,7 @@ class Geometry:
         for mate in mates:
             if mate is group:
                 break
-            at += self._page(mate, mate.layout, pool).bytes
+            at += self._page(mate, self._layout(mate), pool).bytes
         return at
 
     def _stride(self, home: Pool, pool: Pool) -> int:
@@ -149,7 +168,7 @@ class Geometry:
         tables: dict[str, int] = {}
         for group in self.declared.groups.values():
             if group.pool is home:
-                size = self._page(group, group.layout, pool).bytes
+                size = self._page(group, self._layout(group), pool).bytes
                 tables[group.table] = tables.get(group.table, 0) + size
         most = max(tables.values(), default=ROW)
         return -(-most // BYTES) * BYTES

@@ -159,7 +159,9 @@ def _from_nowhere(
     c.written.add((pool.name, group.name, near.places[i]))
     if found.empty:
         return []
-    return [Write(c.area(group, pool, found, space), c.number(group), c.due_of(event.req, found))]
+    return [
+        Write(c.area(group, pool, found, space), c.number(group), c.due_of(event.req, found, group))
+    ]
 
 
 def _to_kept(
@@ -177,7 +179,7 @@ def _to_kept(
     if req is None or found.empty:
         return []
     c.written.add((pool.name, owner.name, far.places[i]))
-    return [Write(c.area(owner, pool, found), c.number(owner), c.due_of(req, found))]
+    return [Write(c.area(owner, pool, found), c.number(owner), c.due_of(req, found, group))]
 
 
 def _check(
@@ -200,4 +202,4 @@ def _check(
     area = c.area(owner, side.pool, found, space, wanted)
     about = About(event.pos, event.req, event.step, group.name, side.pool.name,
                   "store" if event.ev == "store_begin" else "load")  # fmt: skip
-    return Read(area, c.number(owner), c.due_of(req, found), about)
+    return Read(area, c.number(owner), c.due_of(req, found, group), about)

@@ -9,7 +9,7 @@ import torch
 
 from hkvtool.kernels import operations as kernels
 from hkvtool.kernels.rows import Rows
-from hkvtool.kernels.stamps import BYTES, NEVER, told
+from hkvtool.kernels.stamps import BYTES, NEVER, VERSION_BITS, check_word, told
 from hkvtool.replay.cells import Area, Cells, Due, stamps
 from hkvtool.replay.memory import Memory
 
@@ -147,6 +147,24 @@ def _output(buffer: torch.Tensor, rows: Rows, seen: torch.Tensor) -> tuple[torch
     output[seen] = packed[seen]
     starts = torch.arange(len(rows), dtype=torch.int64)[:, None] * rows.row_bytes
     return output.view(-1), Rows(starts, (rows.row_bytes,))
+
+
+@dataclass(frozen=True)
+class ReadVersions:
+    """An indexer's rows, read beside the rows they route to: none may be of an older version."""
+
+    area: Area
+    served: Area
+    about: About
+
+    def run(self, memory: Memory, account: Account) -> None:
+        mine = kernels.heads(kernels.gather(*memory.at(self.area))).cpu()
+        theirs = kernels.heads(kernels.gather(*memory.at(self.served))).cpu()
+        low = (1 << VERSION_BITS) - 1
+        old, new = mine[:, 2] & low, theirs[:, 2] & low
+        whole = (mine[:, 3] == check_word(mine)) & (theirs[:, 3] == check_word(theirs))
+        bad = whole & (old > 0) & (old < new)
+        account.judge(self.about, self.area.cells, bad, theirs, mine, "rows of the data's version")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
 from hkvtool.replay.cells import Cells, cells
-from hkvtool.replay.ops import About, Read, ReadBehind, ReadClear, Write
+from hkvtool.replay.ops import About, Op, Read, ReadBehind, ReadClear, ReadVersions, Write
 from hkvtool.replay.placing import Piece, held, needed_from
 from hkvtool.state.accesses import Access, accesses
 from hkvtool.state.declarations import Group, Pool
@@ -60,8 +60,15 @@ def _pieces(
         expects = c.believed.expects
     area = c.area(group, pool, found, c.graphs.space(pool.name, event), expects)
     about = About(event.pos, event.req, event.step, group.name, pool.name, what)
-    due = c.due_of(req, found)
-    c.emit(event, [Read(area, c.number(group), due, about, c.graphs.limit(event))])
+    due = c.due_of(req, found, group)
+    ops: list[Op] = [Read(area, c.number(group), due, about, c.graphs.limit(event))]
+    served = c.fold.declared.served(group) if group.form == "indexer" else None
+    if served is not None and served.table == group.table and served.ratio == group.ratio:
+        beside = c.area(served, pool, found, c.graphs.space(pool.name, event))
+        what = "read of the index beside its data"
+        about = About(event.pos, event.req, event.step, group.name, pool.name, what)
+        ops.append(ReadVersions(area, beside, about))
+    c.emit(event, ops)
 
 
 def judged(
@@ -99,7 +106,7 @@ def _seed(c: Compiler, group: Group, pool: Pool, place: int, piece: Piece, req: 
     rows = c.geometry.rows(group)
     one = Cells((place,), (piece.start,), (piece.end,), group.ratio, rows,
                 group.form == "recurrent")  # fmt: skip
-    due = c.due(req, piece.start, piece.end)
+    due = c.due(req, piece.start, piece.end, group)
     good: list[Piece] = []
     _, entries, tokens = one.laid_out()
     for row, token in zip(entries.tolist(), tokens.tolist(), strict=True):

@@ -21,11 +21,13 @@ Key = frozenset[str] | None
 
 
 class Share(NamedTuple):
-    """Tokens up to `end` are those of `origin`. A higher `rank` is better evidence."""
+    """Tokens up to `end` are those of `origin`, as the hashes of a block table say. A higher
+    `rank` is better evidence."""
 
     rank: int
     end: int
     origin: str
+    table: str = ""
 
 
 class Entry(NamedTuple):
@@ -81,7 +83,9 @@ class Sequences:
             if known is None:
                 self._hashes.setdefault(name, []).append(entry)
             else:
-                self._share(req, Share(BY_HASH, min(end, known.end), known.req))
+                self._share(
+                    req, Share(BY_HASH, min(end, known.end), known.req, table_of(fold, group))
+                )
 
     def _lookup(self, event: Event, fold: Fold) -> None:
         req = str(event.req)
@@ -90,17 +94,16 @@ class Sequences:
             group = fold.group(name)
             if group is None or hit <= 0:
                 continue
-            hashes = (event.get("hashes") or {}).get(name)
-            if hashes:
-                found = self._find(hashes[-1], key)
-                if found is not None:
-                    self._share(req, Share(BY_HASH, min(hit, found.end), found.req))
-                    continue
-            blocks = (event.get("blocks") or {}).get(name)
-            if blocks:
-                self._by_block(req, key, group, blocks[-1], hit)
+            table = table_of(fold, group)
+            hashes = (event.get("hashes") or {}).get(name) or ()
+            found = [entry for entry in (self._find(h, key) for h in hashes) if entry is not None]
+            for entry in found:
+                self._share(req, Share(BY_HASH, min(hit, entry.end), entry.req, table))
+            if not found:
+                for block in (event.get("blocks") or {}).get(name) or ():
+                    self._by_block(req, key, group, block, hit, table)
 
-    def _by_block(self, req: str, key: Key, group: Group, block: int, hit: int) -> None:
+    def _by_block(self, req: str, key: Key, group: Group, block: int, hit: int, table: str) -> None:
         led = self._led.get((group.pool.name, block), [])
         if not led:
             return
@@ -110,7 +113,7 @@ class Sequences:
             if found is None:
                 return
             entry = found
-        self._share(req, Share(BY_BLOCK, min(hit, entry.end), entry.req))
+        self._share(req, Share(BY_BLOCK, min(hit, entry.end), entry.req, table))
 
     def _stored(self, event: Event, fold: Fold) -> None:
         group = fold.group(event["group"])
@@ -129,7 +132,7 @@ class Sequences:
         if group is None or event.req is None or "from" not in event:
             return
         key = self._keys.get(event.req)
-        pool = str(event["from"])
+        pool, table = str(event["from"]), table_of(fold, group)
         spans = self._spans(event, group, fold, event["blocks"])
         for peer, span in zip(event.get("peer") or (), spans, strict=False):
             led = self._led.get((pool, peer))
@@ -142,14 +145,16 @@ class Sequences:
                     entry = found
                 # The tier's own hash tells: but for the tokens that the load is for.
                 if entry.end == span[1] or span[0] < 0:
-                    self._share(event.req, Share(BY_BLOCK, entry.end, entry.req))
+                    self._share(event.req, Share(BY_BLOCK, entry.end, entry.req, table))
                     continue
-            self._by_place(event.req, pool, peer, span)
+            self._by_place(event.req, pool, peer, span, table)
 
-    def _by_place(self, req: str, pool: str, peer: int, span: tuple[int, int]) -> None:
+    def _by_place(
+        self, req: str, pool: str, peer: int, span: tuple[int, int], table: str = ""
+    ) -> None:
         spot = self._spots.get((pool, peer))
         if spot is not None and (span[0] < 0 or spot.start == span[0]):
-            self._share(req, Share(BY_PLACE, spot.end, spot.req))
+            self._share(req, Share(BY_PLACE, spot.end, spot.req, table))
 
     def _pinned(self, event: Event, fold: Fold) -> None:
         """What is pinned for a request was found for it."""
@@ -186,7 +191,7 @@ class Sequences:
             return
         mine = self.shares.setdefault(req, [])
         for i, other in enumerate(mine):
-            if other.origin == share.origin and other.rank == share.rank:
+            if other._replace(end=share.end) == share:
                 if share.end > other.end:
                     mine[i] = share
                 return
@@ -206,22 +211,33 @@ class Sequences:
 
     # --- asking ----------------------------------------------------------------------------
 
-    def pieces(self, req: str, start: int, end: int) -> list[tuple[int, int, str]]:
-        """[start, end) of a request cut into stretches, each with the request it began as."""
+    def pieces(self, req: str, start: int, end: int, table: str = "") -> list[tuple[int, int, str]]:
+        """[start, end) of a request cut into stretches, each with the request it began as, as the
+        hashes of a block table say, else those of any; the nearest one behind a token says best
+        whose it is."""
         found: list[tuple[int, int, str]] = []
         at = start
         while at < end:
             best = max(
                 (s for s in self.shares.get(req, ()) if s.end > at),
-                key=lambda s: (s.rank, s.end), default=None,
+                key=lambda s: (s.table == table, s.rank, -s.end), default=None,
             )  # fmt: skip
             if best is None:
                 found.append((at, end, req))
                 break
             until = min(end, best.end)
-            found += self.pieces(best.origin, at, until)
+            found += self.pieces(best.origin, at, until, table)
             at = until
         return found
+
+
+def table_of(fold: Fold, group: Group) -> str:
+    """The block table that a group's hashes are of; of a lower tier's copy, the device's."""
+    if group.pool.tier:
+        for pool in fold.declared.pools.values():
+            if not pool.tier:
+                return (fold.declared.mirror(group, pool) or group).table
+    return group.table
 
 
 def _key(event: Event) -> Key:

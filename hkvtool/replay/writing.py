@@ -45,7 +45,7 @@ def write(c: Compiler, event: Event) -> None:
         if found.empty:
             continue
         area = c.area(group, pool, found, c.graphs.space(pool.name, event))
-        due = c.due_of(event.req, found)
+        due = c.due_of(event.req, found, group)
         marks = [_mark(c, event, group, pool, access, p) for p in chosen]
         gens, versions = tuple(g for g, _ in marks), tuple(v for _, v in marks)
         c.emit(event, [Write(area, c.number(group), due, gens, versions)])
@@ -170,7 +170,7 @@ def _as_it_is(
     found = cells(to, c.geometry.rows(to), [b], [Piece(0, start, end)])
     if found.empty:
         return Zero(())
-    return Write(c.area(to, target, found, space), c.number(to), c.due(req, start, end))
+    return Write(c.area(to, target, found, space), c.number(to), c.due(req, start, end, group))
 
 
 def _groups(c: Compiler, pool: Pool, group: Group | None) -> list[Group]:
