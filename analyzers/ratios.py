@@ -6,6 +6,7 @@ from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Loss, Ratios
+from hkvtool.model.forms import HISTORY, Form
 from hkvtool.model.rules import Severity
 
 _NO_LAYER = "59"
@@ -63,10 +64,10 @@ class Tally(Silent):
         best, limiting, least = held
         at = self.resumed.pop(request, least)
         good = min(at, best)
-        bad = self._broken(request)
-        if bad is not None:
-            reach = bad.tokens[0] if bad.tokens else 0
-            keeps = min(good, reach)
+        broken = self._broken(request)
+        if broken:
+            bad = min(broken, key=self._reach)
+            keeps = min(good, self._reach(bad))
             self._lose(bad.code, bad.group, best - keeps)
             good = keeps
         elif good < best and limiting is not None:
@@ -74,16 +75,24 @@ class Tally(Silent):
         self.total.resumable += good
         self.total.lookups.extend((*self.begun.pop(request), best, good))
 
-    def _broken(self, request: str) -> Finding | None:
-        """The root error that this request's resume or reads ran into."""
+    def _broken(self, request: str) -> list[Finding]:
+        """The root errors that this request's resume or reads ran into."""
         by_id = {f.id: f for f in self.ctx.findings}
-        for finding in self.ctx.findings:
-            if finding.code[3] in _NO_LAYER:
-                continue
-            if finding.request == request and finding.severity is Severity.ERROR:
-                if finding.check is not None or finding.use is not None:
-                    return by_id.get(finding.cause or "", finding)
-        return None
+        return [
+            by_id.get(finding.cause or "", finding)
+            for finding in self.ctx.findings
+            if finding.request == request and finding.severity is Severity.ERROR
+            and finding.code[3] not in _NO_LAYER
+            and (finding.check is not None or finding.use is not None)
+        ]  # fmt: skip
+
+    def _reach(self, finding: Finding) -> int:
+        """Tokens that are good all the same. A history is, up to where it is broken; a window, a
+        tail or a state that is not there at the resume says nothing of any earlier position."""
+        group = self.ctx.fold.group(finding.group)
+        if group is None or Form(group.form) not in HISTORY or not finding.tokens:
+            return 0
+        return finding.tokens[0]
 
     def _lose(self, code: str, group: str | None, tokens: int) -> None:
         if tokens > 0:

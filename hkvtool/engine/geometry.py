@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hkvtool.model.forms import Form
-
-HISTORY = (Form.COMPRESSED, Form.INDEXER)
-"""Forms that need everything from token 0 on."""
+from hkvtool.model.forms import HISTORY, Form
 
 
 @dataclass(frozen=True)

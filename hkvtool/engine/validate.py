@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hkvtool.engine.geometry import HISTORY, Group, Preset
+from hkvtool.engine.geometry import Group, Preset
 from hkvtool.model.block_state import CacheBlockState
-from hkvtool.model.forms import Form
+from hkvtool.model.forms import HISTORY, Form
 from hkvtool.model.rules import MISSING_FORM
 
 

@@ -30,6 +30,9 @@ HOME_FORMS = (Form.COMPRESSED, Form.TAIL, Form.SWA, Form.INDEXER, Form.RECURRENT
 """Forms a cache group can declare. `on_disk` is never declared: it is what a block becomes
 while its bytes are on a lower tier only, or on their way back."""
 
+HISTORY = (Form.COMPRESSED, Form.INDEXER)
+"""Forms that need everything from token 0 on, and are good up to where something is missing."""
+
 MEDIA = ("gpu", "cpu", "disk", "remote")
 """Media of a pool. Everything but `gpu` counts as a lower tier."""
 
