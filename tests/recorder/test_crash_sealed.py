@@ -100,9 +100,12 @@ def killed(folder: Path, sealers: Sealers, victims: str, chance: random.Random) 
     try:
         assert os.read(read_end, 8) == struct.pack("=q", -1), "it did not start"
         os.set_blocking(read_end, False)
-        told, end = bytearray(), time.monotonic() + chance.uniform(0.05, 0.4)
+        told, end = bytearray(), time.monotonic() + 30
         sealer = sealers.start(folder)
         while time.monotonic() < end:
+            if end - time.monotonic() > 1 and any(folder.glob("seg-*")):
+                # Sealing is under way: any moment from here on.
+                end = time.monotonic() + chance.uniform(0, 0.3)
             try:
                 told += os.read(read_end, 1 << 16)
             except BlockingIOError:
@@ -155,7 +158,7 @@ def runs(tmp_path: Path, sealers: Sealers, victims: str, times: int, seed: int) 
         assert before.rings == after.rings
         assert not list(folder.glob("*.ring")), "nobody holds a ring any more"
         sealed += len(list(folder.glob("*.parquet")))
-    assert sealed > times, "hardly anything was ever sealed"
+    assert sealed >= times, "not even once a run was anything sealed"
 
 
 VICTIMS = ["engine", "sealer", "sealer engine", "engine sealer"]
