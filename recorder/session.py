@@ -81,7 +81,7 @@ class Session:
                 folder = os.environ.get(RECORD)
                 if folder:
                     self.begin(folder, join=bool(os.environ.get(JOIN)))
-                else:
+                elif self.recording is None:
                     watched = only_guarding()
                     if watched is not None:
                         self.take(watched)

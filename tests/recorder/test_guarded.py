@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hkvtool.model.recording import read_recording, snapshots_of
+from hkvtool.model.recording import Stage, read_recording, snapshots_of, stage_of
 from hkvtool.recorder.guard import Guard, GuardError, Mode
 from hkvtool.recorder.guarded import Guarded
 from hkvtool.recorder.recording import Recording
@@ -82,6 +82,28 @@ def test_what_broke_is_recorded_and_the_rings_are_saved_then(mode: str, tmp_path
     (saved,) = snapshots_of(str(folder))
     assert "HKV704" in saved
     assert [e.ev for e in read_recording(folder / saved)] == kinds
+
+
+WITHIN = """
+import hkvtool
+from hkvtool.recorder.session import follow
+
+with hkvtool.record("r.hkv") as recording:
+    follow(lambda r: r.emit("pool", pool="gpu", medium="gpu", blocks=4), lambda r: None)
+    recording.emit("alloc", pool="gpu", blocks=[1], owner="a")
+    recording.emit("alloc", pool="gpu", blocks=[1], owner="b")
+"""
+
+
+def test_what_is_recorded_within_a_program_is_guarded_too(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHIN], env={**os.environ, "HKV_GUARD": "log"}, cwd=tmp_path,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "handed out while it is still referenced" in done.stderr
+    assert [e.ev for e in read_recording(tmp_path / "r.hkv")] == ["pool", "alloc", "alloc"]
+    assert stage_of(tmp_path / "r.hkv") is Stage.COMPLETE
 
 
 def test_the_first_of_each_rule_is_saved_and_no_more(tmp_path: Path) -> None:
