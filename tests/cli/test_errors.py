@@ -108,7 +108,10 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert (run.returncode, run.stderr) == (2, "error: No space left on device\n")
+    assert (run.returncode, run.stderr) == (
+        2,
+        "error: No space left on device\n  where: the output\n",
+    )
 
 
 @pytest.mark.parametrize("args", ["--version", "rules", "no-such-command"])
