@@ -73,3 +73,38 @@ def test_the_terminal_application_is_measured(hkvtool: Any, tmp_path: Path) -> N
     assert all(cost["cpu"] and len(cost["cpu"]) == len(cost["wall"]) for cost in found["costs"])
     assert found["blocks"] > 300 and found["peak_mib"] > 50
     assert kept.exists()
+
+
+def test_checking_is_measured_beside_the_rules(hkvtool: Any) -> None:
+    found = json.loads(
+        hkvtool(
+            "bench", "check", "--events", "2000", "--plain-events", "300", "--format", "json"
+        ).out
+    )
+    ways = {way["name"]: way for way in found["ways"]}
+    assert list(ways)[:3] == ["reading alone", "check", "rules alone"]
+    assert list(ways)[3].startswith("compiling")
+    assert ways["check"]["events"] == found["events"] == pytest.approx(2000, rel=0.1)
+    assert ways["rules alone"]["events"] == 300 and ways["rules alone"]["of_rules_alone"] == 1
+    assert found["screened"] and found["findings"] == 0
+    assert {"races", "toctou", "state", "order"} <= set(found["shares"])
+
+
+def test_a_trace_of_ones_own_is_measured(hkvtool: Any, tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept.duckdb")
+    hkvtool("bench", "fold", "--events", "1000", "--keep", kept)
+    lines = hkvtool("bench", "check", "--trace", kept, "--plain-events", "200").out.splitlines()
+    assert "of rules alone" in lines[0]
+    assert any("races" in line and "%" in line for line in lines)
+
+
+def test_the_share_of_each_family_is_told(hkvtool: Any, tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept.duckdb")
+    hkvtool("bench", "fold", "--events", "1000", "--keep", kept)
+    found = hkvtool("check", kept, "--profile")
+    assert found.code == 0 and "match ratio" in found.out
+    told = {
+        line.split()[-1] for line in found.err.splitlines() if line.endswith(("races", "order"))
+    }
+    assert told == {"races", "order"}
+    assert hkvtool("check", kept, "--profile", "--since", "3").code == 2
