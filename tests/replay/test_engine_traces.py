@@ -10,6 +10,7 @@ from engine import tiny
 from hkvtool.analyzers import check
 from hkvtool.engine.config import Config
 from hkvtool.engine.engine import Engine
+from hkvtool.engine.faults import fault
 from hkvtool.engine.geometry import Preset
 from hkvtool.engine.presets import preset
 from hkvtool.model.event import Event
@@ -75,6 +76,24 @@ def test_one_edge_taken_out_is_found_and_confirmed(traces: dict[str, list[Event]
     assert result.verdict == "confirmed", result.reason
     assert result.fault is not None
     assert "comes before" in result.fault.plan.words
+
+
+@pytest.mark.parametrize("code", ["HKV103", "HKV105"])
+def test_as_many_reads_are_wrong_as_the_engine_itself_saw(code: str) -> None:
+    """The engine verifies its bytes by the requests' tokens, which no trace holds; the replay
+    rebuilds them from the trace alone. Both see the same reads go wrong."""
+    config = Config(
+        tiny.COMPRESSING, 500, cpu_blocks=300, disk_blocks=300, seed=1, budget=64, stride=4,
+        abort_rate=0.0, token_ns=50_000,
+    )  # fmt: skip
+    events: list[Event] = []
+    with Engine(config, lambda e: events.append(Event.of(len(events) + 1, e))) as engine:
+        fault(code, 1).install(engine)
+        engine.run(tiny.conversations(1, 50, gap=4_000_000))
+        seen = engine.memory.bad_reads
+    assert seen
+    replayed = replay(Setting(events, survey(events)))
+    assert len(replayed.account.wrong_at) == seen
 
 
 def test_rows_of_the_recorded_size_overlay_one_another() -> None:
