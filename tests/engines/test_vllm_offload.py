@@ -25,7 +25,7 @@ def run(folder: Path, recorded: Any, order: str, overlapped: bool, case: str) ->
     drive = OffloadDrive(folder, hooks, order, overlapped=overlapped, **options)
     for i, prompt in enumerate(own_prompts(12, length)):
         drive.add(f"r{i}", prompt, output)
-    for step in range(800):
+    for step in range(4000):
         if not drive.busy:
             break
         drive.step()
