@@ -2,6 +2,7 @@
 # make test    everything CI runs: lint, types, other interpreters, all tests
 # make engines the tests that need real engines, in an environment of their own
 # make soak    the long runs
+# make releases  earlier releases of an engine, for the long runs that drive public bugs in them
 # make gpu-check  kernels, bandwidth and replays on a GPU; skips without one
 # make docs    the reference pages, from the code
 # make clean   remove what was built
@@ -27,7 +28,7 @@ PYTEST = cd out && $(BIN)/python -m pytest -c ../pyproject.toml --rootdir=.. -p 
 
 unexport PYTHONPATH PYTHONHOME MYPYPATH
 
-.PHONY: demo test lint types pythons tests engines soak docs clean wheel install install-dev
+.PHONY: demo test lint types pythons tests engines releases soak docs clean wheel install install-dev
 
 demo: install
 	cd out && $(BIN)/hkvtool demo
@@ -60,6 +61,9 @@ soak: install-dev engines
 
 gpu-check: install-dev
 	cd out && $(BIN)/python ../tests/gpu_check.py $(TRACES)
+
+releases: $(ENGINES)/made
+	$(ENGINE) tests/engines/real_bugs/releases.py .releases
 
 docs:
 	$(PYTHON) -m hkvtool.model.reference docs/reference

@@ -28,7 +28,9 @@ def make(story: Story, folder: Path) -> None:
 def finish(raw: Path, out: Path) -> None:
     """A recording as `ingest` makes a trace of it: with what each step writes and reads."""
     with raw.open("rb") as file:
-        lines = [json.dumps(e.data, separators=(", ", ": ")) for e in derive_reads(read_jsonl(file))]
+        lines = [
+            json.dumps(e.data, separators=(", ", ": ")) for e in derive_reads(read_jsonl(file))
+        ]
     out.write_text("\n".join(lines) + "\n")
 
 

@@ -33,6 +33,13 @@ STORIES = (
         "resume",
     ),
     Story(
+        "48425", "0.26.0", "0.27.0", "HKV306", "a",
+        "Attention's hit is taken though no recurrent state is there for it",
+        "The other direction of #46453: the states were evicted first, the connector has nothing "
+        "to load, and the request goes on without the state of where it begins.",
+        "resume",
+    ),
+    Story(
         "29387", "0.16.0", "0.17.0", "HKV103", "a",
         "A request starts from a recurrent state of the very step that writes it",
         "Two requests with one prefix are admitted in one step; a recurrent layer reads its states "

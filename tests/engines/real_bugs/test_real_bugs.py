@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from engines.real_bugs import releases
 from engines.real_bugs.fixtures import finish
 from engines.real_bugs.stories import STORIES, Story
-
 from hkvtool.analyzers.check import check
 from hkvtool.model.jsonl import read_jsonl
 from hkvtool.model.rules import Severity
