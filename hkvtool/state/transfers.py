@@ -128,7 +128,7 @@ def begin(
             st.arena[r + 5] = version
         if kver != MISSING:
             st.arena[r + 6] = kver
-        if store == 0 and req >= 0:
+        if store == 0 and req >= 0 and st.arena[r + 4] != 0:
             st.arena[r + 11] = req
 
 
