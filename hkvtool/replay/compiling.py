@@ -186,7 +186,9 @@ class Compiler:
         return tuple(found)
 
     def due_of(self, reader: str, cells: Cells, group: Group) -> Due:
-        return self.due(reader, min(cells.starts), max(cells.ends), group)
+        # A state is known by the token before its position, whatever its write began at.
+        starts = [end - 1 for end in cells.ends] if cells.state else cells.starts
+        return self.due(reader, min(starts), max(cells.ends), group)
 
     def _sequence(self, reader: str, origin: str, author: Author, token: int) -> int:
         branch = next((b for at, b in reversed(author.branches) if at <= token), 0)

@@ -160,6 +160,8 @@ def _inserted(
     before: dict[int, list[Event]] = {}
     by_pos = {e.pos: e for e in events}
     for (req, name), rows in missing.items():
+        if (req, name) not in first_use:
+            continue
         use, group = by_pos[first_use[req, name]], places.fold.group(name)
         if group is None:
             continue
