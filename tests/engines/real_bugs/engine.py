@@ -15,12 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-for _name in ("_is_avx512_supported", "_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-    # Asked for by 0.17 when it chooses kernels, of which none runs here; gone from later torch.
-    if not hasattr(torch._C._cpu, _name):
-        setattr(torch._C._cpu, _name, lambda: False)
-
 from vllm import SamplingParams
 from vllm.config import (
     CacheConfig,

