@@ -41,6 +41,9 @@ _NO_BYTES = {
 
 STAND_IN = "the table of recorded pointers stands in for the captured graph"
 
+MIDDLING = 20_000
+"""Events of a trace that is replayed whole where a slice of it shows nothing."""
+
 _RACES = frozenset({"HKV103", "HKV702", "HKV703", "HKV706", "HKV709", "HKV803", "HKV804"})
 
 
@@ -91,6 +94,9 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
     part = sliced(setting.events, report, finding)
     concerns = _Concern(setting.events, report, finding)
     fault, other = _fault(setting, report, finding, part, concerns)
+    if (fault is None or not fault.corrupt) and part and len(setting.events) <= MIDDLING:
+        part = None
+        fault, other = _fault(setting, report, finding, part, concerns)
     if fault is None or not fault.corrupt:
         return Result(finding, *_nothing(setting, finding, part, fault), fault=fault,
                       device=setting.device)  # fmt: skip
