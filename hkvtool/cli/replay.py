@@ -101,10 +101,13 @@ def command(
     if deep and (step or redecide):
         raise HkvError("--step and --redecide are of state depth", hint="leave out --depth cache")
     from hkvtool.store import open_trace
+    from hkvtool.store.identity import request_in
 
     with open_trace(trace) as opened:
         if redecide:
             return _redecide(opened, limit or [], until, format)
+        if request is not None:
+            request = request_in(opened, request)
         if deep:
             _require(device)
             setting = _setting(list(opened.events()), device, runs, memory)
