@@ -38,9 +38,14 @@ def command(
     from hkvtool.report.pytest_case import pytest_case
     from hkvtool.store import open_trace
     from hkvtool.store.bundle import REPORT, TEST, TRACE, Bundle, environment, write_bundle
+    from hkvtool.store.destination import Destination
+    from hkvtool.store.opening import refuse_own_output
 
     if output.suffix != ".zip":
         raise HkvError(f"{output}: a bundle is a zip", hint="name it .zip")
+    # That the bundle could not be written in the end must not turn out after the search.
+    refuse_own_output(trace, output, "bundle")
+    Destination(output, force=force)
     with open_trace(trace) as opened:
         events = list(opened.events())
     report = check(events)

@@ -52,12 +52,16 @@ def command(
     Python file that fails as long as the finding is there: minimise the trace first.
     """
     from hkvtool.store import open_trace
+    from hkvtool.store.destination import Destination
     from hkvtool.store.exporting import export_jsonl, writing
     from hkvtool.store.opening import refuse_own_output
     from hkvtool.store.parquet import export_parquet
 
     if finding is not None and format is not Format.PYTEST:
         raise HkvError("--finding belongs to --format pytest")
+    if output is not None and str(output) != "-":
+        refuse_own_output(trace, output, "export")
+        Destination(output, force=force)
     with open_trace(trace) as opened:
         if format is Format.PYTEST:
             _write_test(opened, trace, finding, output, force=force)
@@ -67,7 +71,6 @@ def command(
                 raise HkvError(f"{format.value} is written to a file", hint="name it with -o")
             _to_stdout(opened)
             return
-        refuse_own_output(trace, output, "export")
         with progress(f"writing {output.name}", opened.count) as told:
             if format is Format.PERFETTO:
                 count = _write_timeline(opened, output, most, told, force=force)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hkvtool.cli.recorded import beside
 from hkvtool.cli.traces import counted, progress
 from hkvtool.model.text import shown
 
@@ -36,7 +37,7 @@ def command(
     from hkvtool.store.ingesting import ingest
 
     recording, *besides = recordings
-    target = output or recording.with_name(recording.name.removesuffix(".hkv") + ".duckdb")
+    target = output or beside(recording, ".duckdb")
     with progress(f"reading {recording.name}", 100) as told:
         summary, count = ingest(
             recording,

@@ -44,11 +44,17 @@ def command(
     from hkvtool.analyzers import check
     from hkvtool.replay.minimize import minimize
     from hkvtool.store import open_trace
+    from hkvtool.store.destination import Destination
+    from hkvtool.store.opening import refuse_own_output
 
     if output is not None and output.suffix not in (".jsonl", ".json"):
         raise HkvError(f"{output}: a small trace is JSON lines", hint="name it .jsonl")
     if output is None and format is Format.JSON:
         raise HkvError("--format json and the trace would both go to stdout", hint="add -o FILE")
+    # That the trace could not be written in the end must not turn out after the search.
+    place = None if output is None else Destination(output, force=force)
+    if output is not None:
+        refuse_own_output(trace, output, "smallest trace")
     with open_trace(trace) as opened:
         events = list(opened.events())
     report = check(events)
@@ -59,12 +65,10 @@ def command(
             told = lambda what, left, checks: bar(checks)  # noqa: E731
         small = minimize(events, report, wanted, budget=budget, told=told)
     lines = [json.dumps(data, separators=(",", ":")) for data in small.events]
-    if output is None:
+    if place is None:
         print("\n".join(lines))
     else:
-        from hkvtool.store.destination import Destination
-
-        with Destination(output, force=force) as place:
+        with place:
             place.path.write_text("\n".join(lines) + "\n", encoding="ascii")
     if format is Format.JSON:
         print_json(_account(small, wanted))

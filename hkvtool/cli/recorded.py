@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hkvtool.cli.amounts import shown_bytes
+from hkvtool.cli.choosing import rule_codes
 from hkvtool.cli.status_line import EXPECTED_BYTES, EXPECTED_EVENTS, expected_a_day
 from hkvtool.cli.traces import counted, progress
-from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.errors import Exit, HkvError, TraceError
 from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ def folder_of(output: Path, *, force: bool) -> Path:
 
     Destination(output, force=force)
     return output.with_suffix(_SEALED)
+
+
+def beside(recording: Path, ending: str) -> Path:
+    """A file beside a recording that is named as it is, also where it is given as `.` from inside.
+    Raises TraceError."""
+    named = recording if recording.name not in ("", "..") else recording.resolve()
+    if not named.name:
+        raise TraceError(f"{recording} is no recording", hint="name a folder NAME.hkv")
+    return named.with_name(named.name.removesuffix(_SEALED) + ending)
 
 
 def settings_of(
@@ -61,7 +71,7 @@ def settings_of(
         if named == Policy.GROW:
             raise SettingsError("--policy grow waits for the disk: an engine must not")
         key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
-        codes = tuple(code.strip().upper() for code in (trigger or "").split(",") if code.strip())
+        codes = tuple(sorted(rule_codes([trigger]))) if trigger is not None else ()
         return Settings(
             named, ring_bytes or RING_BYTES, max_bytes or MAX_BYTES, keep_tokens=keep_tokens,
             rings=os.path.abspath(rings) if rings else "", triggers=codes, key=key,

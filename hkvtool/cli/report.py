@@ -40,12 +40,15 @@ def command(
     from hkvtool.report.heat import Heat
     from hkvtool.report.html import Told, html_report
     from hkvtool.store import open_trace
+    from hkvtool.store.destination import Destination
     from hkvtool.store.exporting import writing
     from hkvtool.store.opening import STDIN, refuse_own_output
 
     if trace == STDIN:
         raise HkvError("a report reads its trace twice", hint="`hkvtool import` makes a file of it")
     refuse_own_output(trace, output, "report")
+    # That the report could not be written in the end must not turn out after the check.
+    Destination(output, force=force)
     seen: list[tuple[Lookups, Heat]] = []
     with open_trace(trace) as opened:
         clock = opened.meta.get("first_ts") is not None

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hkvtool.cli.recorded import beside
 from hkvtool.cli.traces import counted
 from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import Stage, stage_of
@@ -41,8 +42,7 @@ def command(
         raise HkvError(
             f"{recording} is not being recorded", hint=f"`hkvtool ingest {recording}` makes a trace"
         )
-    name = recording.name.removesuffix(".hkv") + "-snapshot.duckdb"
-    target = output or recording.with_name(name)
+    target = output or beside(recording, "-snapshot.duckdb")
     Destination(target, force=force)
     place = snapshot(str(recording), "command")
     try:

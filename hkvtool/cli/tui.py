@@ -59,6 +59,10 @@ def command(
             "this is no terminal", hint="--screenshot FILE.svg writes a picture of the screen"
         )
     columns, lines = _size(size)
+    if screenshot is not None:
+        from hkvtool.store.opening import refuse_own_output
+
+        refuse_own_output(trace, screenshot, "picture")
     from hkvtool.tui.opening import opened
     from hkvtool.tui.running import picture, run
 

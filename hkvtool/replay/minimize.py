@@ -201,8 +201,14 @@ def _start(
         [head, *body],
     ]  # fmt: skip
     for candidate in candidates:
-        if oracle.fails(candidate):
-            return
+        try:
+            if oracle.fails(candidate):
+                return
+        except Exhausted:
+            raise HkvError(
+                f"{finding.id} did not come back within the budget of {oracle.budget} checks",
+                hint=f"--budget {len(candidates)} is enough to begin with",
+            ) from None
     raise HkvError(
         f"{finding.id} does not come back from the events alone",
         hint="it may hang on events that could not be read",

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from hkvtool.model.errors import HkvError
+
+_LEFT_AFTER = 60.0
+"""Seconds without a write after which an unlocked folder was left by a process that is gone."""
+
+_STEM = 64
+"""Characters of the target's name that its folder is named after."""
 
 
 class Destination:
@@ -18,14 +28,16 @@ class Destination:
 
     As a context it makes a private folder beside the target; `path` is where to write. Leaving
     the context without an error puts the file in place, with one it leaves nothing behind.
-    The folder also takes what a database writes beside itself. An existing file is replaced
-    only with `force`. The file can be read by its owner only: traces reveal traffic.
+    The folder also takes what a database writes beside itself. It is locked while it is in use, so
+    that what a killed process left of an earlier attempt is known and taken away. An existing file
+    is replaced only with `force`. The file can be read by its owner only: traces reveal traffic.
     """
 
     def __init__(self, target: str | os.PathLike[str], *, force: bool = False) -> None:
         self.target = Path(target)
         self.force = force
         self._folder: Path | None = None
+        self._lock: int | None = None
         self._check()
 
     @property
@@ -41,10 +53,12 @@ class Destination:
 
     def __enter__(self) -> Destination:
         # The name is known before the folder is there, so that an interrupt finds it at any time.
-        name = f".{self.target.name[:64]}.{secrets.token_hex(4)}"
+        name = f".{self.target.name[:_STEM]}.{secrets.token_hex(4)}"
         self._folder = self.target.with_name(name)
+        self._sweep()
         try:
             self._folder.mkdir(0o700)
+            self._lock = _locked(self._folder)
         except OSError as e:
             raise self.failure(e) from e
         except BaseException:
@@ -65,6 +79,9 @@ class Destination:
             raise self.failure(e) from e
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def failure(self, error: OSError) -> HkvError:
         """What to tell of a failed write."""
@@ -80,6 +97,8 @@ class Destination:
         return HkvError(f"cannot write {self.target}: {reason}", hint=hint)
 
     def _check(self) -> None:
+        if str(self.target) == "-":
+            raise HkvError("this is written to a file, not to stdout", hint="name it with -o")
         try:
             mode = os.stat(self.target).st_mode
         except FileNotFoundError:
@@ -97,6 +116,17 @@ class Destination:
             raise HkvError(f"cannot write {self.target}: it is {what}", hint="name a file with -o")
         if not self.force:
             raise self._exists()
+
+    def _sweep(self) -> None:
+        """Take away what a killed process left of an earlier attempt at this target."""
+        ours = re.compile(re.escape(f".{self.target.name[:_STEM]}.") + "[0-9a-f]{8}")
+        with suppress(OSError):
+            for place in self.target.parent.iterdir():
+                if ours.fullmatch(place.name) and _left(place):
+                    lock = _locked(place)
+                    if lock is not None:
+                        shutil.rmtree(place, ignore_errors=True)
+                        os.close(lock)
 
     def _exists(self) -> HkvError:
         return HkvError(
@@ -124,6 +154,27 @@ class Destination:
             if os.path.lexists(self.target):
                 raise self._exists() from None
             os.replace(self.path, self.target)
+
+
+def _locked(folder: Path) -> int | None:
+    """An open folder that is locked for as long as this process holds it; None where another one
+    does, or the file system has no locks."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _left(folder: Path) -> bool:
+    """Whether nothing was written to a folder of ours for a while."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    times = [status.st_mtime, *(file.lstat().st_mtime for file in folder.iterdir())]
+    return max(times) < time.time() - _LEFT_AFTER
 
 
 def _sync(path: Path) -> None:

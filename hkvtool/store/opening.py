@@ -84,9 +84,7 @@ def refuse_own_output(
     except OSError:
         return
     if same:
-        raise HkvError(
-            f"{source} would be overwritten by its own {what}", hint="-o writes elsewhere"
-        )
+        raise HkvError(f"{source} would be overwritten by its own {what}", hint="name another file")
 
 
 def refuse_stdin_twice(paths: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def timeline(trace: Trace, stretches: int) -> Timeline:
             known = event.problem is None and event.ev in EVENTS
             counts[place, EVENTS[event.ev].code if known else 0] += 1
             when = event.get("ts")
-            if isinstance(when, int) and (ts[place] < 0 or when < ts[place]):
+            if known and isinstance(when, int) and (ts[place] < 0 or when < ts[place]):
                 ts[place] = when
     return Timeline(edges, counts, ts)
 

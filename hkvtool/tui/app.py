@@ -15,6 +15,7 @@ from textual.theme import Theme
 from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Finding
 from hkvtool.model.text import shown
+from hkvtool.store.exporting import writing
 from hkvtool.tui import words
 from hkvtool.tui.actions import ACTIONS, VIEWS
 from hkvtool.tui.asking import Asking
@@ -445,11 +446,9 @@ class Tui(Asking):
 
     def save_picture(self, target: str) -> None:
         """Write the screen as an SVG picture. Raises HkvError."""
-        try:
-            with open(target, "w", encoding="utf-8") as file:
-                file.write(self.export_screenshot(title=f"hkvtool tui {self.trace_name}"))
-        except OSError as e:
-            raise HkvError(f"cannot write {target}: {e.strerror or e}") from e
+        picture = self.export_screenshot(title=f"hkvtool tui {self.trace_name}")
+        with writing(target, force=True) as file:
+            file.write(picture.encode())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         for action in ACTIONS:

@@ -57,6 +57,7 @@ class Following(App[None]):
         self.req: str | None = None
         self.requests: list[RequestRow] = []
         self.timeline: Timeline | None = None
+        self._counted = False
         self.error = ""
         self.speed = 1
         self.tailing = True
@@ -130,10 +131,10 @@ class Following(App[None]):
     @property
     def quiet(self) -> bool:
         """Whether nothing is under way that would change the screen by itself."""
-        reading = self.block is not None and self.life_now() is None and not self.error
-        counting = self.timeline is None and not self.error
-        return (self.settled and self._checking is None and self.look is not None
-                and not reading and not counting and not self._away)  # fmt: skip
+        looked = self.look is not None or bool(self.error)
+        reading = self.look is not None and self.block is not None and self.life_now() is None
+        return (self.settled and self._checking is None and looked
+                and not reading and self._counted and not self._away)  # fmt: skip
 
     async def _follow(self) -> None:
         while True:
@@ -193,6 +194,7 @@ class Following(App[None]):
             self.timeline = await asyncio.to_thread(self.session.axis)
         except HkvError as e:
             self.error = e.what
+        self._counted = True
         self.show_axis()
 
     async def _live(self, live: Live) -> None:
@@ -265,8 +267,7 @@ class Following(App[None]):
         try:
             life = await asyncio.to_thread(self.session.life, *block)
         except HkvError as e:
-            self.error = e.what
-            return
+            self.error, life = e.what, []
         if block in self._life:
             self._life[block] = life
             self.show_view()

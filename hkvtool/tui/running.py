@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.errors import Exit, HkvError, TraceError
 from hkvtool.tui.app import Tui
 from hkvtool.tui.session import Session
 
@@ -33,6 +33,8 @@ async def _picture(
     app = Tui(session, **settings)
     async with app.run_test(size=size) as pilot:
         await settle(app, pilot)
+        if app.look is None:
+            raise TraceError(app.error or "the application ended before anything was read")
         app.save_picture(os.fspath(target))
 
 
