@@ -21,6 +21,7 @@ from typing import IO, Any
 from hkvtool.model.errors import TraceError
 from hkvtool.store.destination import Destination
 from hkvtool.store.lines import JsonlTrace
+from hkvtool.store.opening import HEAD_BYTES, refuse_what_is_no_text
 
 FORMAT = "hkv-bundle/1"
 MANIFEST, TRACE, REPORT, TEST = "manifest.json", "trace.jsonl", "report.json", "test_finding.py"
@@ -96,6 +97,7 @@ class BundleTrace(JsonlTrace):
                 for name in sorted(self.bundle.sums):
                     _verified(archive, name, self.bundle.sums[name], path, self._into(name))
             self._spool.flush()
+            self._refuse_what_is_no_trace(path)
         except BaseException:
             self.close()
             raise
@@ -104,6 +106,14 @@ class BundleTrace(JsonlTrace):
     def close(self) -> None:
         with suppress(OSError):
             self._spool.close()
+
+    def _refuse_what_is_no_trace(self, path: str) -> None:
+        """A checksum proves that nothing was altered, not that a trace was packed."""
+        with open(self._spool.name, "rb") as stream:
+            head = stream.read(HEAD_BYTES)
+        if head.startswith(b"\x1f\x8b"):
+            raise TraceError(f"{path}: {TRACE} is compressed, which a bundle's trace is not")
+        refuse_what_is_no_text(f"{path}: {TRACE}", head)
 
     def _into(self, name: str) -> IO[bytes] | None:
         return self._spool if name == TRACE else None

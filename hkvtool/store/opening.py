@@ -14,7 +14,8 @@ from hkvtool.store.trace import Trace
 
 STDIN = "-"
 
-_HEAD_BYTES = 4096
+HEAD_BYTES = 4096
+"""What tells of what kind a file is."""
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:
@@ -58,7 +59,7 @@ def head_of(path: str) -> bytes | None:
         if not stat.S_ISREG(mode):
             raise _no_file(path, mode)
         with open(path, "rb") as file:
-            return file.read(_HEAD_BYTES)
+            return file.read(HEAD_BYTES)
     except FileNotFoundError as e:
         raise TraceError(f"there is no file {path}", hint=_near(path)) from e
     except OSError as e:
@@ -97,7 +98,7 @@ def head_of_stream(path: str, stream: IO[bytes]) -> bytes:
     """The first bytes, taken from a stream. Raises TraceError where no JSON lines begin so."""
     shown = "standard input" if path == STDIN else path
     try:
-        head = stream.read(_HEAD_BYTES)
+        head = stream.read(HEAD_BYTES)
     except OSError as e:
         raise TraceError(f"cannot read {shown}: {e.strerror or e}") from e
     if is_duckdb(head) or is_parquet(head):

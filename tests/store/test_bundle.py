@@ -101,3 +101,12 @@ def test_no_mutation_of_a_bundle_gets_through(bundle: Path) -> None:
                 assert [e.ev for e in trace.events()] == ["trace"]
         except TraceError:
             continue
+
+
+@pytest.mark.parametrize("packed", [b"", b"\0" * 400, b"PAR1" + b"x" * 90, b"\x1f\x8b" + b"x" * 90])
+def test_a_packed_trace_is_judged_as_a_file_is(tmp_path: Path, packed: bytes) -> None:
+    about = Bundle("F1", "HKV702", "it races", None, "t.duckdb", 100, environment(), {})
+    path = tmp_path / "b.zip"
+    write_bundle(path, about, {TRACE: packed, REPORT: b"{}"})
+    with pytest.raises(TraceError, match=r"b\.zip: trace\.jsonl is"):
+        open_trace(path)
