@@ -86,7 +86,7 @@ class Moves:
         transfer = fold.transfers[name]
         group = transfer.group
         self.running[name] = transfer
-        near = [fold.slot(group.pool, b) for b in event["blocks"]]
+        near = [s for b in event["blocks"] if (s := fold.slot(group.pool, b)) >= 0]
         if event.ev == "load_begin":
             for slot in near:
                 self.loads[slot] = self.share_loads[share(slot, group)] = event
@@ -101,6 +101,8 @@ class Moves:
         source = fold.group(event.get("src_group", event.get("group")))
         target = fold.group(event.get("dst_group", event.get("group")))
         for slot in copy_slots(fold, event)[1]:
+            if slot < 0:
+                continue
             self.copies[slot] = event
             if source is not None and target is not None and source.form != target.form:
                 content = fold.st.cid[fold.component(slot, target)]

@@ -89,9 +89,17 @@ def _tables(folded: Folded, hooks: Hooks, scheduler: Any, slots: dict[int, int])
         for req, blocks in manager.req_to_blocks.items():
             engine = [b.block_id for b in blocks if not b.is_null]
             known = folded.requests.by_name.get(req)
-            table = [] if known is None else [int(fold.block_of[s]) for s in known.table(group.table_id)]
+            table = (
+                []
+                if known is None
+                else [int(fold.block_of[s]) for s in known.table(group.table_id)]
+            )
             if engine != table:
                 yield f"table of {req} in {group.name}: {engine}, folded {table}"
         for name, known in folded.requests.by_name.items():
-            if name not in manager.req_to_blocks and known.is_request and known.table(group.table_id):
+            if (
+                name not in manager.req_to_blocks
+                and known.is_request
+                and known.table(group.table_id)
+            ):
                 yield f"{name} has blocks in {group.name} only in the folded state"

@@ -34,7 +34,9 @@ def views(events: Iterable[dict[str, Any]]) -> dict[str, torch.Tensor]:
             )
             for place, layer in zip(run["places"], run["layers"], strict=True):
                 one = whole[place]
-                made[layer] = one if "states" in layout else one.view(getattr(torch, layout["dtype"]))
+                made[layer] = (
+                    one if "states" in layout else one.view(getattr(torch, layout["dtype"]))
+                )
     return made
 
 
@@ -58,5 +60,9 @@ def states(view: torch.Tensor, layout: dict[str, Any]) -> list[torch.Tensor]:
 
 def lies(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Where a tensor's elements are: without axes of one element, whose strides mean nothing."""
-    kept = [(n, s * tensor.element_size()) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]
+    kept = [
+        (n, s * tensor.element_size())
+        for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+        if n > 1
+    ]
     return kept, tensor.storage_offset() * tensor.element_size(), tensor.dtype
