@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -164,15 +164,21 @@ def _order(lane: Lane) -> tuple[bool, int]:
     return (not lane.parted, min((p for p in lane.at if p is not None), default=0))
 
 
-def following(events: Iterable[Event], lane: str, count: int) -> Iterator[Event]:
-    """The first events of one lane."""
-    found = 0
+def following(
+    events: Iterable[Event], starts: Mapping[str, int], count: int
+) -> dict[str, list[Event]]:
+    """The first events of each lane from its start on; one pass, since there may be many lanes."""
+    found: dict[str, list[Event]] = {lane: [] for lane in starts}
+    wanting = len(starts)
     for event in events:
-        if event.actor == lane:
-            yield event
-            found += 1
-            if found == count:
-                return
+        if not wanting:
+            break
+        listed = found.get(event.actor)
+        if listed is None or event.pos < starts[event.actor] or len(listed) == count:
+            continue
+        listed.append(event)
+        wanting -= len(listed) == count
+    return found
 
 
 def differing(one: Event, other: Event) -> list[str]:

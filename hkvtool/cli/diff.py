@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,9 +48,8 @@ def command(
         with watched_events(a, "comparing") as first:
             lanes = divergence(first, b.events(), rename_blocks=rename)
         found = Difference((one, other), (_check(a, one), _check(b, other)), lanes)
-        for lane in lanes:
-            for side, trace in enumerate((a, b)):
-                found.after[lane.name, side] = _after(trace, lane, side)
+        for side, trace in enumerate((a, b)):
+            found.after |= {(lane, side): events for lane, events in _after(trace, lanes, side)}
     if format is Format.JSON:
         print_json(found.as_json())
     else:
@@ -68,8 +68,11 @@ def _check(trace: Trace, name: str) -> Report:
         return check(events)
 
 
-def _after(trace: Trace, lane: Lane, side: int) -> list[Event]:
+def _after(trace: Trace, lanes: Iterable[Lane], side: int) -> Iterable[tuple[str, list[Event]]]:
+    """What comes where the lanes part that are told one by one."""
     from hkvtool.analyzers.divergence import following
+    from hkvtool.report.difference import listed
 
-    at = lane.at[side]
-    return [] if at is None else list(following(trace.events(since=at), lane.name, _SHOWN))
+    starts = {lane.name: at for lane in listed(lanes) if (at := lane.at[side]) is not None}
+    events = trace.events(since=min(starts.values())) if starts else ()
+    return following(events, starts, _SHOWN).items()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from hkvtool.analyzers.divergence import Lane, differing
@@ -24,7 +25,8 @@ _LISTED = 8
 
 @dataclass(slots=True)
 class Difference:
-    """What two traces differ in. `after` are the events of a lane from where it parts, by side."""
+    """What two traces differ in. `after` are the events of a listed lane from where it parts, by
+    side."""
 
     names: tuple[str, str]
     reports: tuple[Report, Report]
@@ -67,6 +69,11 @@ class Difference:
         }  # fmt: skip
 
 
+def listed(lanes: Iterable[Lane]) -> list[Lane]:
+    """The lanes that part and are told one by one."""
+    return list(islice((lane for lane in lanes if lane.parted), _LISTED))
+
+
 def _roots(report: Report) -> list[Finding]:
     return [f for f in report.findings if not f.cause]
 
@@ -95,7 +102,7 @@ def difference_lines(diff: Difference, width: int) -> Iterator[Line]:
 def _lanes(diff: Difference, width: int) -> Iterator[Line]:
     parted = [lane for lane in diff.lanes if lane.parted]
     alike = [lane for lane in diff.lanes if not lane.parted]
-    for lane in parted[:_LISTED]:
+    for lane in listed(diff.lanes):
         counts = f"A {lane.counts[0]:,}, B {lane.counts[1]:,} events"
         text = f"lane {shown(lane.name)} parts after {lane.same:,} events alike ({counts})"
         yield Line(_cut(text, width), "bold")

@@ -94,4 +94,5 @@ def test_what_two_events_differ_in() -> None:
 
 def test_what_follows_on_a_lane() -> None:
     events = trace([("sched", 1), ("dma", 2), ("sched", 0), ("sched", 2)])
-    assert [e.pos for e in following(events, "sched", 2)] == [1, 3]
+    found = following(events, {"sched": 1}, 2)
+    assert [e.pos for e in found["sched"]] == [1, 3]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 from hkvtool.model.errors import Exit
@@ -25,6 +27,21 @@ def test_every_case_parts_from_its_fix_and_not_from_itself(hkvtool: Any, case: A
     lines = hkvtool("diff", good, bad).out.splitlines()
     assert max(map(len, lines)) <= 80
     assert hkvtool("diff", bad, bad).code == Exit.OK
+
+
+def test_many_lanes_that_part_take_one_pass(hkvtool: Any, tmp_path: Path) -> None:
+    for name, size in (("a", 4), ("b", 5)):
+        lines = (
+            json.dumps({"ev": "zero", "pool": "gpu", "blocks": [size], "actor": f"stream:{i}"})
+            for i in range(3000)
+        )
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    begun = time.process_time()
+    found = hkvtool("diff", str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"))
+    assert time.process_time() - begun < 15, "a pass a lane takes minutes"
+    assert found.code == Exit.FINDINGS
+    assert "and 2992 more lanes part" in found.out
+    assert found.out.count("parts after 0 events alike") == 8
 
 
 def test_standard_input_can_be_one_of_them_only(hkvtool: Any) -> None:
