@@ -13,12 +13,28 @@ from hkvtool.recorder.vllm.pool_state import PoolState
 _UNKNOWN_HOLDER = "before the recording"
 
 
-def take_over(hooks: Hooks) -> None:
-    """Declare every cache manager of this process, with a `state` event of each pool."""
+def running() -> list[Any]:
+    """The cache managers that this process has."""
     module = sys.modules.get("vllm.v1.core.kv_cache_manager")
     if module is None:
-        return
-    for manager in [m for m in gc.get_objects() if type(m) is module.KVCacheManager]:
+        return []
+    # An engine core freezes its heap once it has started, and no object of a frozen heap is listed.
+    frozen, collects = gc.get_freeze_count() > 0, gc.isenabled()
+    gc.disable()
+    try:
+        if frozen:
+            gc.unfreeze()
+        return [m for m in gc.get_objects() if type(m) is module.KVCacheManager]
+    finally:
+        if frozen:
+            gc.freeze()
+        if collects:
+            gc.enable()
+
+
+def take_over(hooks: Hooks, managers: list[Any]) -> None:
+    """Declare cache managers that came before the hooks, with a `state` event of each pool."""
+    for manager in managers:
         declare(hooks, manager)
         for pool in dict.fromkeys(m.block_pool for m in manager.coordinator.single_type_managers):
             hooks.tell.event(state(hooks.pool(pool), manager))

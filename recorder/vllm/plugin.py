@@ -19,13 +19,15 @@ def register() -> None:
 def start(recording: Any) -> None:
     """Hook the engine, and go on from what it has if it has begun."""
     from hkvtool.recorder.vllm.attach import attach
-    from hkvtool.recorder.vllm.late import take_over
+    from hkvtool.recorder.vllm.late import running, take_over
 
     if _attached:
         return
+    # A search of the whole heap: behind the hooks, steps would pass that nothing is declared of.
+    managers = running()
     hooks = attach(recording.emit_dict, recording.emitter, name_of=_names(recording), note=_note())
     _attached.append(hooks)
-    take_over(hooks)
+    take_over(hooks, managers)
 
 
 def stop(recording: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import sys
@@ -16,7 +17,7 @@ from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, qwen_next_
 from hkvtool.recorder.vllm import attach as attaching
 from hkvtool.recorder.vllm.attach import attach, attach_report
 from hkvtool.recorder.vllm.choke_points import POINTS
-from hkvtool.recorder.vllm.late import take_over
+from hkvtool.recorder.vllm.late import running, take_over
 from hkvtool.recorder.vllm.patches import is_wrapped
 
 
@@ -122,9 +123,16 @@ def test_beginning_in_the_middle(tmp_path: Path) -> None:
     for _ in random_load(drive, random.Random(4), 150, longest=120, output=100):
         pass
     folded = Folded()
+    gc.freeze()  # as an engine core does when it has started
+    try:
+        managers = [m for m in running() if m is made.scheduler.kv_cache_manager]
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+    assert managers, "a frozen heap hides the engine"
     hooks = attach(folded)
     try:
-        take_over(hooks)
+        take_over(hooks, managers)
         assert [e["ev"] for e in folded.events[:3]] == ["trace", "pool", "group"]
         mine = hooks.pool(made.scheduler.kv_cache_manager.block_pool).name
         state = next(e for e in folded.events if e["ev"] == "state" and e["pool"] == mine)
