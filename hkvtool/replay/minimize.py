@@ -196,9 +196,14 @@ def _start(
     """Begin with as little as the finding itself suggests: its blocks, its requests, its past."""
     oracle.what = "slicing"
     plain = without_key(until, "seq")
+    # What happened last before the finding comes first: a long past is seldom its cause.
+    near = [_latest(plain, count) for count in (100, 1000, 10_000) if count < len(plain)]
     candidates = [
-        [head, *_slice(plain, finding)], [head, *plain], [head, *without_key(body, "seq")],
-        [head, *body],
+        [head, *events]
+        for events in (
+            *(_slice(events, finding) for events in (*near, plain)),
+            *near, plain, without_key(body, "seq"), body,
+        )
     ]  # fmt: skip
     for candidate in candidates:
         try:
@@ -213,6 +218,12 @@ def _start(
         f"{finding.id} does not come back from the events alone",
         hint="it may hang on events that could not be read",
     )
+
+
+def _latest(events: Sequence[Data], count: int) -> list[Data]:
+    """The declarations and the last so many of the other events."""
+    start = len(events) - count
+    return [*(e for e in events[:start] if e.get("ev") in DECLARATIONS), *events[start:]]
 
 
 def _slice(events: Sequence[Data], finding: Finding) -> list[Data]:
