@@ -52,6 +52,8 @@ IMPLEMENTED: frozenset[str] = frozenset().union(*(f.codes for f in FAMILIES), In
 ON_UNKNOWN = frozenset({"touch", "free", "write", "seal", "use", "publish", "slide", "index"})
 """Events that, met by a block nobody has described, show that recording began midway."""
 
+_DESCRIBES = frozenset({"trace", "evidence", "state", "pool", "group", "kernel", "limits"})
+"""Events that no evidence is needed for."""
 
 Look = Callable[[Event], None]
 
@@ -105,6 +107,7 @@ class Check:
         self.after: list[Look] = [f.after for f in seeing if type(f).after is not Silent.after]
         self.count = 0
         self.header: dict[str, Any] = {}
+        self._coming: frozenset[str] | None = None
 
     def run(self, events: Iterable[Event]) -> Report:
         """All events in order, then the report."""
@@ -147,6 +150,9 @@ class Check:
         ctx = self.ctx
         event = event.meant
         problem = event.problem
+        if self._coming is not None and (event.ev not in _DESCRIBES or "actor" in event):
+            ctx.evidence, self._coming = self._coming, None
+            ctx.lane_evidence.clear()
         ctx.meet(event)
         if problem is None:
             self.note(event)
@@ -200,8 +206,9 @@ class Check:
             if "actor" in event:
                 ctx.lane_evidence[event.actor] = classes
             else:
-                ctx.evidence = classes
-                ctx.lane_evidence.clear()
+                # A recording that ends, or pauses and describes anew what it finds, says that it
+                # sees nothing; what it told is not the worse for it.
+                self._coming = classes
 
     def _unknown(self, event: Event) -> None:
         """A block that is written, read or released before anyone described it."""

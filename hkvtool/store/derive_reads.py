@@ -83,6 +83,10 @@ class Reads:
             self._declare(event.data)
         elif ev in ("finish", "abort"):
             self._held.pop(str(event.req), None)
+        elif ev == "state":
+            # Recording begins, or goes on: what these have was changed unseen.
+            for owner in event.get("owners") or ():
+                self._held.pop(str(owner), None)
         elif ev == "buffer" and event.get("name") == BLOCK_TABLE:
             self._worker = True
             if event.get("op") == "read":
@@ -163,9 +167,10 @@ class Reads:
             at += 4
             if not 0 <= count <= len(tables) - at:
                 return False
-            held = self._held.setdefault(req, {})
+            # What is added to a table whose beginning was never told says no block's place in it.
+            held = self._held.get(req, {})
             if how:
-                held.clear()
+                held = self._held[req] = {}
             for number in range(first, first + count):
                 end = at + 1 + tables[at] if at < len(tables) else -1
                 if not at < end <= len(tables):

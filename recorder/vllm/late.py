@@ -38,6 +38,9 @@ def take_over(hooks: Hooks, managers: list[Any]) -> None:
         declare(hooks, manager)
         for pool in dict.fromkeys(m.block_pool for m in manager.coordinator.single_type_managers):
             hooks.tell.event(state(hooks.pool(pool), manager))
+    if managers:
+        # A pause before has withdrawn it.
+        hooks.tell.event({"ev": "evidence", "evidence": list(hooks.evidence)})
 
 
 def state(known: PoolState, manager: Any) -> dict[str, Any]:

@@ -70,6 +70,19 @@ def test_a_step_that_names_nobody_goes_on_with_the_last_ones() -> None:
     assert accesses(third, "write")[-1] == ("state", "a", [32], [8, 9])
 
 
+def test_a_table_that_began_unseen_derives_nothing_until_it_is_told_whole() -> None:
+    grown: dict[str, Any] = {
+        "ev": "dispatch", "step": 2, "reqs": ["a"], "starts": [7], "counts": [2],
+        "tables": [0, 0, 0, 3, 1, 12, 1, 22, 1, 32],
+    }  # fmt: skip
+    state = {"ev": "state", "pool": "gpu", "blocks": [10, 11], "owners": ["a", "a"]}
+    for before in ((), (FIRST, state)):
+        found = [e for e in derived(*before, grown) if e.get("step") == 2]
+        assert [e["ev"] for e in found] == ["dispatch"]
+        again = [e for e in derived(*before, grown, {**FIRST, "step": 3}) if e.get("step") == 3]
+        assert ("full", "a", [10, 11], [0, 7]) in accesses(again, "use")
+
+
 def test_accesses_stand_where_the_worker_begins() -> None:
     worker = {"ev": "buffer", "name": "block_table", "op": "write", "actor": "device"}
     begins = {"ev": "buffer", "name": "block_table", "op": "read", "step": 1}
