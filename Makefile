@@ -32,6 +32,7 @@ unexport PYTHONPATH PYTHONHOME MYPYPATH
 
 demo: install
 	cd out && $(BIN)/hkvtool demo
+	@echo 'For these: cd out; export PATH="$(BIN):$$PATH"'
 
 test: lint types pythons tests engines
 
