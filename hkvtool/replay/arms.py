@@ -77,9 +77,24 @@ def compiled(setting: Setting, plan: Plan, part: Slice | None, *, thin: bool = F
         )  # fmt: skip
         found = compiler.compile(setting.events if plan.events is None else plan.events)
         if part is not None:
-            found.steps = [s for s in found.steps if not s.pos or part.since <= s.pos <= part.until]
+            filled = _filled(setting.events, part.since)
+            found.steps = [
+                s for s in found.steps
+                if not s.pos or part.since <= s.pos <= part.until or s.pos in filled
+            ]  # fmt: skip
         setting.programs[key] = found
     return found
+
+
+def _filled(events: Sequence[Event], since: int) -> set[int]:
+    """Where each metadata buffer was written last before a slice: its content is read in there."""
+    last = {
+        event.get("name"): event.pos
+        for event in events
+        if event.pos < since and event.ev == "buffer" and event.get("op") == "write"
+        and event.problem is None
+    }  # fmt: skip
+    return set(last.values())
 
 
 def run(
