@@ -119,7 +119,7 @@ def run(
         try:
             arm = Arm(plan, program, Account())
             for _ in range(runs):
-                arm.account = lanes.run(steps)
+                arm.account = lanes.run(steps, None if part is None else part.own)
                 arm.accounts.append(arm.account)
                 arm.runs += 1
                 arm.corrupt += counts(program, arm.account)

@@ -35,9 +35,10 @@ class Lanes:
                              for _ in range(count)]  # fmt: skip
             self._turn = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    def run(self, steps: Sequence[Step]) -> Account:
-        """Run steps in this order on fresh memory."""
-        account = Account()
+    def run(self, steps: Sequence[Step], own: frozenset[tuple[str, int]] | None = None) -> Account:
+        """Run steps in this order on fresh memory. With `own` they are part of a trace: what
+        other blocks held before counts as right."""
+        account = Account(own=own)
         self.memory.reset()
         at = 0
         while at < len(steps):

@@ -61,6 +61,8 @@ class Account:
     """Block and token of wrong rows, by event."""
     readers: dict[tuple[int, str], About] = field(default_factory=dict)
     """Who read wrong rows, by event and group."""
+    own: frozenset[tuple[str, int]] | None = None
+    """Blocks in which rows that nobody wrote are wrong; None: in all of them."""
 
     def judge(
         self, about: About, cells: Cells, bad: torch.Tensor, expected: torch.Tensor,
@@ -71,6 +73,8 @@ class Account:
         self.reads += 1
         self.rows += len(bad)
         at = bad.cpu().nonzero().reshape(-1)
+        if self.own is not None and len(at):
+            at = self._surely(about, cells, at, found)
         if not len(at):
             return
         blocks, entries, tokens = (part[at].tolist() for part in cells.laid_out())
@@ -83,6 +87,16 @@ class Account:
         for n, i in enumerate(at[:room].tolist()):
             due = {"state": why} if why else _due(expected[i])
             self.wrong.append(Wrong(about, blocks[n], entries[n], tokens[n], due, told(found[i])))
+
+    def _surely(
+        self, about: About, cells: Cells, at: torch.Tensor, found: torch.Tensor
+    ) -> torch.Tensor:
+        """Those of some wrong rows that are wrong whatever was there before the slice."""
+        assert self.own is not None
+        rows = found[at].cpu().contiguous().view(torch.uint8).reshape(len(at), -1)
+        written = (rows != NEVER).any(1)
+        mine = [(about.pool, block) in self.own for block in cells.laid_out()[0][at].tolist()]
+        return at[written | torch.tensor(mine, dtype=torch.bool)]
 
 
 def _due(words: torch.Tensor) -> dict[str, Any]:

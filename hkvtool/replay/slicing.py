@@ -31,6 +31,9 @@ class Slice(NamedTuple):
     blocks: frozenset[Block]
     since: int
     until: int
+    own: frozenset[Block]
+    """Blocks that the finding names. They are followed from where they were last taken, so that
+    what is not written in the slice was not written; of the others it may have been, before."""
 
 
 def sliced(events: Sequence[Event], report: Report, finding: Finding) -> Slice | None:
@@ -57,8 +60,9 @@ def sliced(events: Sequence[Event], report: Report, finding: Finding) -> Slice |
             keep.update((a.pool.name, p) for a in accesses(event, declared)
                         if a.pool is not None for p in a.places)  # fmt: skip
     # What a block held before it was last taken is nobody's.
-    since = min((taken.get((str(f.pool), b), 0) for f in family for b in f.blocks), default=0)
-    return Slice(frozenset(keep), since, last)
+    own = frozenset((str(f.pool), b) for f in family for b in f.blocks)
+    since = min((taken.get(block, 0) for block in own), default=0)
+    return Slice(frozenset(keep), since, last, own)
 
 
 def _taken(event: Event, declared: Declarations, taken: dict[Block, int]) -> None:
