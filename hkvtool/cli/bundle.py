@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from hkvtool.cli.picking import root_finding
-from hkvtool.cli.traces import TraceArgument, progress
+from hkvtool.cli.picking import minimized
+from hkvtool.cli.traces import TraceArgument
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
@@ -33,10 +33,7 @@ def command(
 
     Every command that reads a trace reads a bundle too: `hkvtool check`, `replay` and `tui`.
     """
-    from hkvtool.analyzers import check
-    from hkvtool.replay.minimize import minimize
     from hkvtool.report.pytest_case import pytest_case
-    from hkvtool.store import open_trace
     from hkvtool.store.bundle import REPORT, TEST, TRACE, Bundle, environment, write_bundle
     from hkvtool.store.destination import Destination
     from hkvtool.store.opening import refuse_own_output
@@ -46,18 +43,11 @@ def command(
     # That the bundle could not be written in the end must not turn out after the search.
     refuse_own_output(trace, output, "bundle")
     Destination(output, force=force)
-    with open_trace(trace) as opened:
-        events = list(opened.events())
-    report = check(events)
-    wanted = root_finding(report, finding, trace)
-    with progress(f"minimising {wanted.id} {wanted.code}", budget) as bar:
-        told = None if bar is None else lambda what, left, checks: bar(checks)
-        small = minimize(events, report, wanted, budget=budget, told=told)
+    small, _ = minimized(trace, finding, budget)
     few = [Event.of(pos, data) for pos, data in enumerate(small.events, 1)]
-    lines = [json.dumps(data, separators=(",", ":")) for data in small.events]
     schedule = _failing(few, small.finding)
     files = {
-        TRACE: ("\n".join(lines) + "\n").encode(),
+        TRACE: ("\n".join(small.lines) + "\n").encode(),
         REPORT: json.dumps(small.report.as_json(), indent=2).encode(),
         TEST: pytest_case(few, small.finding).encode(),
     }

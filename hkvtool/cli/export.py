@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.traces import TraceArgument, counted, for_screen, progress
+from hkvtool.cli.traces import TraceArgument, counted, for_screen, progress, watched_events
 from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
 
@@ -71,32 +70,34 @@ def command(
                 raise HkvError(f"{format.value} is written to a file", hint="name it with -o")
             _to_stdout(opened)
             return
-        with progress(f"writing {output.name}", opened.count) as told:
-            if format is Format.PERFETTO:
-                count = _write_timeline(opened, output, most, told, force=force)
-            elif format is Format.PARQUET:
-                count = export_parquet(opened, output, force=force, progress=told)
-            else:
-                with writing(output, force=force) as stream:
-                    count = export_jsonl(opened, stream, told)
+        if format is Format.PERFETTO:
+            count = _write_timeline(opened, output, most, force=force)
+        else:
+            with progress(f"writing {output.name}", opened.count) as told:
+                if format is Format.PARQUET:
+                    count = export_parquet(opened, output, force=force, progress=told)
+                else:
+                    with writing(output, force=force) as stream:
+                        count = export_jsonl(opened, stream, told)
     print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)
 
 
-def _write_timeline(
-    opened: Trace, output: Path, most: int, told: Callable[[int], None] | None, *, force: bool
-) -> int:
+def _write_timeline(opened: Trace, output: Path, most: int, *, force: bool) -> int:
     from hkvtool.report.perfetto import export_perfetto
     from hkvtool.store.exporting import writing
 
-    with writing(output, force=force) as stream:
-        report, left_out = export_perfetto(opened.events(), stream, most=most, told=told)
+    with (
+        writing(output, force=force) as stream,
+        watched_events(opened, f"writing {output.name}") as events,
+    ):
+        report, left_out = export_perfetto(events, stream, most=most)
     if left_out:
         print(
             f"{left_out:,} records beyond --most {most:,} were left out, from the end",
             file=sys.stderr,
         )
-    events: int = report.trace["events"]
-    return events
+    count: int = report.trace["events"]
+    return count
 
 
 def _write_test(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hkvtool.cli.picking import root_finding
-from hkvtool.cli.traces import Format, TraceArgument, print_json, progress
+from hkvtool.cli.picking import minimized
+from hkvtool.cli.traces import Format, TraceArgument, print_json
 from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Finding
 from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
-    from hkvtool.replay.minimize import Minimal, Told
+    from hkvtool.replay.minimize import Minimal
 
 
 def command(
@@ -41,9 +40,6 @@ def command(
     A smaller trace must have the same root finding (rule, group, kinds and lanes of its two ends)
     and no error of another rule. Ctrl-C ends with the smallest found so far.
     """
-    from hkvtool.analyzers import check
-    from hkvtool.replay.minimize import minimize
-    from hkvtool.store import open_trace
     from hkvtool.store.destination import Destination
     from hkvtool.store.opening import refuse_own_output
 
@@ -55,21 +51,12 @@ def command(
     place = None if output is None else Destination(output, force=force)
     if output is not None:
         refuse_own_output(trace, output, "smallest trace")
-    with open_trace(trace) as opened:
-        events = list(opened.events())
-    report = check(events)
-    wanted = root_finding(report, finding, trace)
-    with progress(f"minimising {wanted.id} {wanted.code}", budget) as bar:
-        told: Told | None = None
-        if bar is not None:
-            told = lambda what, left, checks: bar(checks)  # noqa: E731
-        small = minimize(events, report, wanted, budget=budget, told=told)
-    lines = [json.dumps(data, separators=(",", ":")) for data in small.events]
+    small, wanted = minimized(trace, finding, budget)
     if place is None:
-        print("\n".join(lines))
+        print("\n".join(small.lines))
     else:
         with place:
-            place.path.write_text("\n".join(lines) + "\n", encoding="ascii")
+            place.path.write_text("\n".join(small.lines) + "\n", encoding="ascii")
     if format is Format.JSON:
         print_json(_account(small, wanted))
     else:

@@ -99,6 +99,11 @@ class Minimal:
     """False where the budget ended or a person stopped it: it may go smaller."""
 
     @property
+    def lines(self) -> list[str]:
+        """The events as JSON lines."""
+        return [json.dumps(data, separators=(",", ":")) for data in self.events]
+
+    @property
     def happenings(self) -> int:
         """Events that are no declarations."""
         return sum(data["ev"] not in DECLARATIONS for data in self.events)

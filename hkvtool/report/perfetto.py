@@ -31,7 +31,6 @@ _MOST_ARGS = 400
 _TICK = 0.001
 """Microseconds that an event is drawn for; traces say when one happened, not how long."""
 
-Told = Callable[[int], None]
 Record = dict[str, Any]
 
 
@@ -143,9 +142,7 @@ class Timeline(Lifetimes):
                 self.write(_span("e", TRANSFERS, kind, f"{kind} {handle}", ident, at, event))
 
 
-def export_perfetto(
-    events: Iterable[Event], stream: IO[bytes], *, most: int, told: Told | None = None
-) -> tuple[Report, int]:
+def export_perfetto(events: Iterable[Event], stream: IO[bytes], *, most: int) -> tuple[Report, int]:
     """Write a trace; returns its check, and how many records were left out beyond `most`.
 
     Findings and their arrows are always written.
@@ -183,20 +180,13 @@ def export_perfetto(
         seen.append(Timeline(ctx, write))
         return seen[0]
 
-    report = check(_counted(events, told), observers=[observer])
+    report = check(events, observers=[observer])
     timeline = seen[0]
     for record in (*_ratios(report, timeline), *_findings(report, timeline)):
         put(record)
     about = {"format": "hkv/1", "events": report.trace.get("events"), "left_out": left_out}
     stream.write(b"\n]," + f'"otherData":{json.dumps(about)}'.encode() + b"}\n")
     return report, left_out
-
-
-def _counted(events: Iterable[Event], told: Told | None) -> Iterator[Event]:
-    for number, event in enumerate(events):
-        if told is not None and number % 4096 == 0:
-            told(number)
-        yield event
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> Record:
