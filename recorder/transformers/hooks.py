@@ -6,10 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from hkvtool.model.events import FORMAT
-from hkvtool.recorder.guard import GuardError
 from hkvtool.recorder.transformers.cache_state import CacheState, GroupState
-from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
+from hkvtool.recorder.vllm.attachment import Attachment
 from hkvtool.recorder.vllm.tell import Tell
 
 log = logging.getLogger("hkvtool.transformers")
@@ -24,16 +22,15 @@ STATE = "hkvtool_state"
 """Attribute of the engine's caches, allocators and ledgers that leads to what is known of them."""
 
 
-class Hooks:
+class Hooks(Attachment):
     """One attachment: its wrappers, and what they know of each cache."""
 
+    log = log
+
     def __init__(self, tell: Tell, keyed: Callable[[Any], str], engine: str) -> None:
-        self.tell = tell
+        super().__init__(tell, EVIDENCE)
         self.keyed = keyed
         self.engine = engine
-        self.evidence = list(EVIDENCE)
-        self.failed: dict[str, str] = {}
-        """Why a hook was taken off, by name."""
         self.live: set[str] = set()
         """Requests that were admitted and have not ended."""
         self.refused: set[str] = set()
@@ -47,53 +44,18 @@ class Hooks:
         """The last lookup of each request that has not taken what was found: tokens asked for,
         blocks and tokens found by group."""
         self._caches: list[CacheState] = []
-        self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
-        self._begun = False
-
-    # --- wrappers --------------------------------------------------------------------------
-
-    def install(
-        self, name: str, target: Target, wrapper: Callable[..., Any], gives: tuple[str, ...]
-    ) -> None:
-        """Wrap one function; `gives` is the evidence that goes when its hook fails."""
-        wrap(target, wrapper)
-        self._targets[name] = (target, gives)
 
     def remove(self) -> None:
         """Put every function of the engine back, and forget its caches."""
-        for target, _ in self._targets.values():
-            unwrap(target)
-        self._targets.clear()
+        self.take_off()
         for state in self._caches:
             state.forget()
         self._caches.clear()
 
-    def fail(self, name: str, error: Exception) -> None:
-        """A hook raised: it is taken off, the trace says so, and the engine goes on."""
-        if isinstance(error, GuardError):
-            raise error
-        if name in self.failed:
-            return
-        self.failed[name] = f"{type(error).__name__}: {error}"
-        log.warning("the hook on %s failed and is off: %s", name, self.failed[name])
-        target, gives = self._targets.pop(name, (None, ()))
-        if target is not None:
-            unwrap(target)
-        self.evidence = [c for c in self.evidence if c not in gives]
-        note = f"the hook on {name} failed: {self.failed[name]}"
-        self.tell.event({"ev": "evidence", "evidence": list(self.evidence), "note": note})
-
     def begin(self, note: str = "") -> None:
         """The first line of a trace, once."""
-        if self._begun:
-            return
-        self._begun = True
-        event: dict[str, Any] = {
-            "ev": "trace", "format": FORMAT, "engine": self.engine, "evidence": list(self.evidence),
-        }  # fmt: skip
-        if note:
-            event["note"] = note
-        self.tell.event(event)
+        if not self._begun:
+            self._open(self.engine, note)
 
     # --- caches ----------------------------------------------------------------------------
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
-from hkvtool.model.events import FORMAT
-from hkvtool.recorder.guard import GuardError
+from hkvtool.recorder.vllm.attachment import Attachment
 from hkvtool.recorder.vllm.imports import Imports
 from hkvtool.recorder.vllm.lookup_state import Lookup
-from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
 from hkvtool.recorder.vllm.pool_state import PoolState
 from hkvtool.recorder.vllm.privacy import Keyed, Name
 from hkvtool.recorder.vllm.tell import Tell
@@ -21,16 +18,15 @@ CLASSES = ("host", "step", "layout")
 """Evidence that the hooks on allocator and scheduler give when all of them hold."""
 
 
-class Hooks:
+class Hooks(Attachment):
     """One attachment to an engine: its wrappers, and what they know of each pool."""
 
+    log = log
+
     def __init__(self, tell: Tell, name_of: Name | None = None, note: str = "") -> None:
-        self.tell = tell
+        super().__init__(tell, CLASSES)
         self.keyed = Keyed(name_of)
         self.note = note
-        self.evidence = list(CLASSES)
-        self.failed: dict[str, str] = {}
-        """Why a hook was taken off, by choke point."""
         self.lost: dict[str, tuple[str, ...]] = {}
         """Evidence that goes with a choke point that was not found."""
         self.steps = 0
@@ -56,52 +52,17 @@ class Hooks:
         self.transfers: Any = None
         """The transfers of the connector's worker in this process, if there is one."""
         self.imports = Imports()
-        self._targets: dict[str, tuple[Target, tuple[str, ...]]] = {}
         self._pools: list[PoolState] = []
         self._configs: list[Any] = []
         self._tables = 0
-        self._begun = False
-
-    # --- wrappers ----------------------------------------------------------------------------
-
-    def install(
-        self, name: str, target: Target, wrapper: Callable[..., Any], gives: tuple[str, ...]
-    ) -> None:
-        """Wrap one choke point; `gives` is the evidence that goes when it fails."""
-        wrap(target, wrapper)
-        self._targets[name] = (target, gives)
 
     def remove(self) -> None:
         """Put every function of the engine back."""
         self.imports.cancel()
-        for target, _ in self._targets.values():
-            unwrap(target)
-        self._targets.clear()
+        self.take_off()
         for state in self._pools:
             state.forget()
         self._pools.clear()
-
-    def fail(self, name: str, error: BaseException) -> None:
-        """A hook raised: it is taken off, the trace says so, and the engine goes on."""
-        if isinstance(error, GuardError):
-            raise error
-        if name in self.failed:
-            return
-        self.failed[name] = f"{type(error).__name__}: {error}"
-        log.warning("the hook on %s failed and is off: %s", name, self.failed[name])
-        target, gives = self._targets.pop(name, (None, ()))
-        if target is not None:
-            unwrap(target)
-        self._narrow(gives, f"the hook on {name} failed: {self.failed[name]}")
-
-    def _narrow(self, gone: tuple[str, ...], why: str) -> None:
-        self.evidence = [c for c in self.evidence if c not in gone]
-        try:
-            self.tell.event({"ev": "evidence", "evidence": list(self.evidence), "note": why})
-        except GuardError:
-            raise
-        except Exception:
-            log.warning("nothing is recorded any more: %s", why)
 
     def sees(self, evidence: str) -> None:
         """Evidence that this engine gives and not every one does."""
@@ -117,17 +78,11 @@ class Hooks:
         """The first line of a trace, once."""
         if self._begun:
             return
-        self._begun = True
         gone = {c for classes in self.lost.values() for c in classes}
         self.evidence = [c for c in self.evidence if c not in gone]
         note = [self.note] if self.note else []
         note += [f"not seen: {why}" for why in self.lost]
-        event: dict[str, Any] = {
-            "ev": "trace", "format": FORMAT, "engine": engine, "evidence": list(self.evidence),
-        }  # fmt: skip
-        if note:
-            event["note"] = "; ".join(note)
-        self.tell.event(event)
+        self._open(engine, "; ".join(note))
 
     def worker_config(self, config: Any) -> Any:
         """The config that the workers were given for the scheduler's `config`, if it was seen."""
