@@ -17,10 +17,9 @@ from typing import Any
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
+from hkvtool.recorder.environment import GUARD
 from hkvtool.recorder.guard_rules import Broken, Rules
 from hkvtool.recorder.violation import Violation
-
-VARIABLE = "HKV_GUARD"
 
 KEPT = 4096
 """Events remembered, of which a violation tells those that led to it."""
@@ -83,14 +82,14 @@ class Guard:
     @staticmethod
     def asked_for(environ: Mapping[str, str] = os.environ) -> Guard | None:
         """The guard that the environment asks for. A mode that is none is said, not raised."""
-        wanted = environ.get(VARIABLE, "").strip().lower()
+        wanted = environ.get(GUARD, "").strip().lower()
         if wanted in ("", "0", "off"):
             return None
         try:
             return Guard(Mode(wanted))
         except ValueError:
             print(
-                f"hkvtool: {VARIABLE}={wanted} is no mode: the guard is off; say log or raise",
+                f"hkvtool: {GUARD}={wanted} is no mode: the guard is off; say log or raise",
                 file=sys.stderr,
             )
             return None

@@ -18,9 +18,9 @@ from time import monotonic
 from types import FrameType
 
 from hkvtool.model.errors import HkvError
+from hkvtool.recorder.environment import JOIN, RECORD
 from hkvtool.recorder.folder import Folder
 from hkvtool.recorder.sealing import Bounds, Status, switch_off
-from hkvtool.recorder.session import JOIN, RECORD
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 

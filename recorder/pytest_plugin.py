@@ -35,12 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
     mode = config.getoption("--hkv", default=None)
     if mode is None:
         return
-    from hkvtool.recorder.guard import VARIABLE, Mode
+    from hkvtool.recorder.environment import GUARD
+    from hkvtool.recorder.guard import Mode
     from hkvtool.recorder.guarded_tests import GuardedTests
 
     tests = GuardedTests(Mode(mode))
     # Engines in other processes are guarded by themselves.
-    os.environ[VARIABLE] = mode
+    os.environ[GUARD] = mode
     config.pluginmanager.register(_Hooks(tests), _KEY)
 
 

@@ -47,15 +47,12 @@ from typing import Any
 
 from hkvtool.model.recording import INCOMPLETE, SWITCH, is_recording
 from hkvtool.recorder.control import Control
+from hkvtool.recorder.environment import ATTACH, JOIN, RECORD
 from hkvtool.recorder.folder import set_aside
 from hkvtool.recorder.guarded import guarding, only_guarding
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.settings import Settings, SettingsError
-
-RECORD, ATTACH = "HKV_RECORD", "HKV_ATTACH"
-JOIN = "HKV_JOIN"
-"""Set by who began a recording: it is to be joined, and not begun anew once it has ended."""
 
 _TRIES, _BETWEEN = 20, 0.02
 """How often, and after how many seconds, to look for a folder that is being made."""

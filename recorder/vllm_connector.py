@@ -19,10 +19,10 @@ from typing import Any
 
 from hkvtool.recorder.guard import GuardError
 from hkvtool.recorder.session import follow, say
+from hkvtool.recorder.tell import Tell
 from hkvtool.recorder.vllm.declare import declare, engine_name
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.scheduler_hooks import tables_of
-from hkvtool.recorder.vllm.tell import Tell
 
 NAME = "HkvRecorder"
 

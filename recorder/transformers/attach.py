@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.model.errors import HkvError
+from hkvtool.recorder.patches import Target, find
+from hkvtool.recorder.tell import Prepare, Sink, Tell
 from hkvtool.recorder.transformers.choke_points import POINTS, ChokePoint
 from hkvtool.recorder.transformers.declare import declare, tell_state
 from hkvtool.recorder.transformers.hooks import EVIDENCE, Hooks, log
-from hkvtool.recorder.vllm.patches import Target, find
-from hkvtool.recorder.vllm.tell import Prepare, Sink, Tell
 
 TRIED = ("5.19.0", "5.24.0")
 """Releases with which the tests have passed. The code that is hooked is private, and changes."""

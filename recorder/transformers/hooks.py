@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from hkvtool.recorder.attachment import Attachment
+from hkvtool.recorder.tell import Tell
 from hkvtool.recorder.transformers.cache_state import CacheState, GroupState
-from hkvtool.recorder.vllm.attachment import Attachment
-from hkvtool.recorder.vllm.tell import Tell
 
 log = logging.getLogger("hkvtool.transformers")
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from hkvtool.recorder.patches import Target, find
+from hkvtool.recorder.tell import Prepare, Sink, Tell
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
 from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, log
-from hkvtool.recorder.vllm.patches import Target, find
 from hkvtool.recorder.vllm.privacy import Name
-from hkvtool.recorder.vllm.tell import Prepare, Sink, Tell
 
 TRIED = ("0.28.0", "0.31.0", "0.32.0")
 """Releases with which the tests have passed."""

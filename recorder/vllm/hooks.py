@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from hkvtool.recorder.vllm.attachment import Attachment
+from hkvtool.recorder.attachment import Attachment
+from hkvtool.recorder.tell import Tell
 from hkvtool.recorder.vllm.imports import Imports
 from hkvtool.recorder.vllm.lookup_state import Lookup
 from hkvtool.recorder.vllm.pool_state import PoolState
 from hkvtool.recorder.vllm.privacy import Keyed, Name
-from hkvtool.recorder.vllm.tell import Tell
 
 log = logging.getLogger("hkvtool.vllm")
 

@@ -1,19 +1,27 @@
-"""The entry point that vLLM loads in every process: front end, engine core, workers."""
+"""The entry point that vLLM loads in every process: front end, engine core, workers.
+
+What it leads to is imported where it is asked for: a process that nobody records pays nothing.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hkvtool.recorder.session import follow
-from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.environment import asked
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.vllm.hooks import Hooks
 
 _attached: list[Hooks] = []
 
 
 def register() -> None:
-    """Record this process if the environment asks for it; else do nothing. May be called again."""
-    follow(start, stop)
+    """Record this process if that is asked for; else do nothing. May be called again."""
+    if asked():
+        from hkvtool.recorder.session import follow
+
+        follow(start, stop)
 
 
 def start(recording: Any) -> None:

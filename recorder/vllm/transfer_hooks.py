@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hkvtool.recorder.patches import find, is_wrapped
 from hkvtool.recorder.vllm.declare import group_name
 from hkvtool.recorder.vllm.hooks import Hooks
-from hkvtool.recorder.vllm.patches import find, is_wrapped
 from hkvtool.recorder.vllm.worker_hooks import DEVICE
 
 WORKER = "worker:0"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hkvtool.cli.app import main
-from hkvtool.recorder.session import RECORD
+from hkvtool.recorder.environment import RECORD
 from hkvtool.recorder.settings import MAX_BYTES, Settings
 
 MANIFEST = Path(__file__).resolve().parents[2] / "docs" / "kubernetes" / "recorder.yaml"

@@ -92,3 +92,11 @@ def test_light_rooms_name_no_other_package(
     modules = {root, *graph.find_descendants(root)}
     named = {t for m in modules for t in graph.find_modules_directly_imported_by(m)}
     assert {t for t in named if t.partition(".")[0] not in ELSEWHERE} <= set(besides)
+
+
+def test_hook_sets_know_nothing_of_each_other(graph: grimp.ImportGraph) -> None:
+    # What they share lies beside them: an engine's hooks must not need another engine's.
+    sets = [f"hkvtool.recorder.{engine}" for engine in ("vllm", "transformers")]
+    for one, other in (sets, sets[::-1]):
+        chain = graph.find_shortest_chain(one, other, as_packages=True)
+        assert chain is None, chain

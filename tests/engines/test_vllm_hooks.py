@@ -14,11 +14,11 @@ import pytest
 
 from engines.engine_state import Folded, differences
 from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, qwen_next_like, random_load
+from hkvtool.recorder.patches import is_wrapped
 from hkvtool.recorder.vllm import attach as attaching
 from hkvtool.recorder.vllm.attach import attach, attach_report
 from hkvtool.recorder.vllm.choke_points import POINTS
 from hkvtool.recorder.vllm.late import running, take_over
-from hkvtool.recorder.vllm.patches import is_wrapped
 
 
 def outcome(folder: Path, steps: int = 90, recurrent: bool = True) -> str:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from hkvtool.model.events import FORMAT
 from hkvtool.recorder.guard import GuardError
-from hkvtool.recorder.vllm.patches import Target, unwrap, wrap
-from hkvtool.recorder.vllm.tell import Tell
+from hkvtool.recorder.patches import Target, unwrap, wrap
+from hkvtool.recorder.tell import Tell
 
 
 class Attachment:
