@@ -41,7 +41,7 @@ def scatter(buffer: torch.Tensor, rows: Rows, packed: torch.Tensor) -> None:
 
 def stamp(buffer: torch.Tensor, rows: Rows, stamps: torch.Tensor) -> None:
     """See `reference.stamp`."""
-    _of(buffer).stamp(buffer, rows, stamps.to(buffer.device))
+    _of(buffer).stamp(buffer, rows, stamps)
 
 
 def verify(

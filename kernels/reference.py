@@ -62,7 +62,7 @@ def tiled(stamps: torch.Tensor, row_bytes: int) -> torch.Tensor:
 
 def stamp(buffer: torch.Tensor, rows: Rows, stamps: torch.Tensor) -> None:
     """Write each row's stamp over all of it."""
-    scatter(buffer, rows, tiled(stamps, rows.row_bytes))
+    scatter(buffer, rows, tiled(stamps.to(buffer.device), rows.row_bytes))
 
 
 def heads(packed: torch.Tensor) -> torch.Tensor:
@@ -106,10 +106,12 @@ def first_wrong(wrong: torch.Tensor) -> int:
 
 
 def fingerprint(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """A checksum of each row, ``int64[n]``, the same wherever and in whatever layout it lies."""
+    """A checksum of each row, ``int64[n]``, the same wherever and in whatever layout it lies: its
+    length and its 64-bit words, each by an odd weight of its own."""
     packed = gather(buffer, rows).to(torch.int64)
     along = torch.arange(rows.row_bytes, dtype=torch.int64, device=buffer.device)
-    return ((packed + 1) * ((along * 2 + 1) * ODD)).sum(dim=1)
+    parts = (packed << (along % 8) * 8) * ((along // 8 * 2 + 1) * ODD)
+    return parts.sum(dim=1) + rows.row_bytes * ODD
 
 
 def poison(buffer: torch.Tensor, rows: Rows, *, lifted: bool = False) -> None:
@@ -187,7 +189,7 @@ def fp8_values(codes: torch.Tensor) -> torch.Tensor:
     """What e4m3 codes stand for, ``float32``."""
     c = codes.to(torch.int32)
     exponent, mantissa = c >> 3 & 15, (c & 7).to(torch.float32)
-    normal = torch.ldexp(1 + mantissa / 8, exponent - 7)
+    normal = (1 + mantissa / 8) * power(exponent - 7)
     value = torch.where(exponent > 0, normal, mantissa * 2.0**-9)
     return torch.where(c >> 7 == 1, -value, value)
 
@@ -204,7 +206,7 @@ def compress(values: torch.Tensor, block: int, scale: str = "fp32") -> torch.Ten
     most = parts.abs().amax(dim=2).clamp(min=1e-4)
     if scale == "ue8m0":
         exponent = ceil_exponent(most / FP8_MAX)
-        unit = torch.ldexp(torch.ones_like(most), exponent)
+        unit = power(exponent)
         tail = (exponent + 127).to(torch.uint8)
     else:
         unit = most / FP8_MAX
@@ -218,12 +220,16 @@ def decompress(packed: torch.Tensor, d: int, block: int, scale: str = "fp32") ->
     n = packed.shape[0]
     tail = packed[:, d:].reshape(-1).clone()
     if scale == "ue8m0":
-        exponent = tail.view(n, d // block).to(torch.int32) - 127
-        unit = torch.ldexp(torch.ones(exponent.shape, device=packed.device), exponent)
+        unit = power(tail.view(n, d // block).to(torch.int32) - 127)
     else:
         unit = tail.view(torch.float32).view(n, d // block)
     codes = fp8_values(packed[:, :d]).view(n, d // block, block)
     return (codes * unit[:, :, None]).view(n, d)
+
+
+def power(exponent: torch.Tensor) -> torch.Tensor:
+    """Two to the power of each ``int32``, -126 to 127, ``float32``: as bits, exact everywhere."""
+    return (exponent + 127 << 23).view(torch.float32)
 
 
 def ceil_exponent(ratio: torch.Tensor) -> torch.Tensor:

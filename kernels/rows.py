@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -76,7 +77,15 @@ class Rows:
     def row_bytes(self) -> int:
         return sum(self.lengths)
 
-    @property
+    def on(self, device: torch.device | str) -> Rows:
+        """These rows with their starts on a device: what is done with them there waits for
+        nothing here."""
+        moved = Rows(sent(self.starts, torch.device(device)).contiguous(), self.lengths)
+        # Worked out where the starts already are, or every kernel would have to wait for it.
+        moved.__dict__["word"] = self.word
+        return moved
+
+    @cached_property
     def word(self) -> int:
         """The widest access, 8, 4, 2 or 1 bytes, that every segment begins and ends on."""
         bits = 8
@@ -87,6 +96,13 @@ class Rows:
             for bit in (1, 2, 4):
                 bits |= bit if bool((low & bit).any()) else 0
         return bits & -bits
+
+
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor on a device, in the order of the current stream; nothing here waits for the copy."""
+    if tensor.device.type != "cpu" or device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def plain_page(rows: int, row_bytes: int, stride: int = 0, page_bytes: int = 0) -> Page:

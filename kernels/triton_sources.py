@@ -1,4 +1,4 @@
-"""The Triton sources: one program a stretch of a row, in units of the widest word that every
+"""The Triton sources: one program a tile of some rows, in units of the widest word that every
 segment of the rows begins and ends on.
 
 What each argument is, `hkvtool.kernels.triton_kernels` says where it launches them.
@@ -19,104 +19,163 @@ def _checked(w0, w1, w2):
 
 
 @triton.jit
-def _stamp(words, starts, stamps, segments, length, at, seg, W: tl.constexpr, N: tl.constexpr):
-    row = tl.program_id(0)
-    along = tl.program_id(1) * N + tl.arange(0, N)
-    mask = along < length
-    first = tl.load(starts + row * segments + seg) // W
-    # Byte position in the row -> which of the four words, and how far into it.
-    byte = at + along.to(tl.int64) * W
-    word = tl.load(stamps + row * 4 + (byte // 8) % 4, mask=mask, other=0)
-    value = word >> ((byte % 8) * 8)
-    tl.store(words + first + along, value.to(words.dtype.element_ty), mask=mask)
+def _part(w0, w1, w2, w3, byte, W: tl.constexpr):
+    """What rows of stamps hold from `byte` on, in the low end of a word."""
+    which = ((byte // 8) % 4)[None, :]
+    low = tl.where(which == 0, w0[:, None], w1[:, None])
+    value = tl.where(which < 2, low, tl.where(which == 2, w2[:, None], w3[:, None]))
+    if W < 8:
+        value = value >> ((byte % 8) * 8).to(tl.int64)[None, :]
+    return value
 
 
-@triton.jit
-def _gather(
-    words, starts, packed, segments, length, at, seg, total, W: tl.constexpr, N: tl.constexpr
-):
-    row = tl.program_id(0)
-    along = tl.program_id(1) * N + tl.arange(0, N)
-    mask = along < length
-    first = tl.load(starts + row * segments + seg) // W
-    value = tl.load(words + first + along, mask=mask, other=0)
-    tl.store(packed + row.to(tl.int64) * total + at + along, value, mask=mask)
-
-
-@triton.jit
-def _scatter(
-    words, starts, packed, segments, length, at, seg, total, W: tl.constexpr, N: tl.constexpr
-):
-    row = tl.program_id(0)
-    along = tl.program_id(1) * N + tl.arange(0, N)
-    mask = along < length
-    first = tl.load(starts + row * segments + seg) // W
-    value = tl.load(packed + row.to(tl.int64) * total + at + along, mask=mask, other=0)
-    tl.store(words + first + along, value, mask=mask)
-
-
-@triton.jit
-def _zero(words, starts, segments, length, seg, W: tl.constexpr, N: tl.constexpr):
-    row = tl.program_id(0)
-    along = tl.program_id(1) * N + tl.arange(0, N)
-    first = tl.load(starts + row * segments + seg) // W
-    none = tl.zeros((N,), dtype=words.dtype.element_ty)
-    tl.store(words + first + along, none, mask=along < length)
-
-
-@triton.jit
-def _whole(packed, wrong, found, expected, fields, total, N: tl.constexpr):
-    """One row: is it one stamp from end to end, and the one that is due?"""
-    row = tl.program_id(0).to(tl.int64)
-    base = packed + row * total
-    torn = tl.zeros((N,), dtype=tl.int32)
-    for first in range(0, total, N):
-        along = first + tl.arange(0, N)
-        mask = along < total
-        here = tl.load(base + along, mask=mask, other=0)
-        head = tl.load(base + along % 32, mask=mask, other=0)
-        torn += (here != head).to(tl.int32)
-    is_torn = tl.sum(torn, axis=0) > 0
-    w0 = tl.load(found + row * 4)
-    w1 = tl.load(found + row * 4 + 1)
-    w2 = tl.load(found + row * 4 + 2)
-    w3 = tl.load(found + row * 4 + 3)
-    four = tl.arange(0, 4)
-    have = tl.load(found + row * 4 + four)
-    due = tl.load(expected + row * 4 + four)
-    care = tl.load(fields + row * 4 + four)
-    other = tl.sum((((have ^ due) & care) != 0).to(tl.int32), axis=0) > 0
-    bad = other | is_torn | ((w3 != _checked(w0, w1, w2)) & (total >= 32))
-    tl.store(wrong + row, bad.to(tl.int8))
-    tl.store(found + row * 4 + 3, tl.where(is_torn, tl.zeros_like(w3), w3))
-
-
-@triton.jit
-def _sum(packed, sums, total, ODD_: tl.constexpr, N: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    acc = tl.zeros((N,), dtype=tl.int64)
-    for first in range(0, total, N):
-        along = (first + tl.arange(0, N)).to(tl.int64)
-        mask = along < total
-        byte = tl.load(packed + row * total + along, mask=mask, other=0).to(tl.int64)
-        weight = (along * 2 + 1) * ODD_
-        acc += tl.where(mask, (byte + 1) * weight, tl.zeros_like(weight))
-    tl.store(sums + row, tl.sum(acc, axis=0))
-
-
-@triton.jit
-def _mark(stamps, marked, FLIP: tl.constexpr, LIFTED: tl.constexpr):
-    row = tl.program_id(0)
-    w0 = tl.load(stamps + row * 4)
-    w1 = tl.load(stamps + row * 4 + 1)
-    w2 = tl.load(stamps + row * 4 + 2)
-    w3 = tl.load(stamps + row * 4 + 3)
+@triton.jit(do_not_specialize=["n"])
+def _mark(stamps, due, n, FLIP: tl.constexpr, LIFTED: tl.constexpr, N: tl.constexpr):
+    """Which rows hold a stamp that is not marked yet (or, lifted, one that is); theirs flipped."""
+    row = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
+    there = row < n
+    w0 = tl.load(stamps + row * 4, mask=there, other=0)
+    w1 = tl.load(stamps + row * 4 + 1, mask=there, other=0)
+    w2 = tl.load(stamps + row * 4 + 2, mask=there, other=0)
+    w3 = tl.load(stamps + row * 4 + 3, mask=there, other=0)
     good = _checked(w0, w1, w2)
     if LIFTED:
         good = good ^ FLIP
-    due = w3 == good
-    tl.store(stamps + row * 4 + 3, tl.where(due, w3 ^ FLIP, w3))
-    tl.store(marked + row, due.to(tl.int8))
+    tl.store(due + row, (w3 == good).to(tl.int8), mask=there)
+    tl.store(stamps + row * 4 + 3, tl.where(w3 == good, w3 ^ FLIP, w3), mask=there)
+
+
+@triton.jit(do_not_specialize=["n", "segments"])
+def _stamp(
+    words, starts, stamps, due, spans, n, segments,
+    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, SOME: tl.constexpr,
+):  # fmt: skip
+    """Stamps over whole rows; with SOME over those that are due only."""
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n
+    if SOME:
+        there = there & (tl.load(due + row, mask=there, other=0) != 0)
+    w0 = tl.load(stamps + row * 4, mask=there, other=0)
+    w1 = tl.load(stamps + row * 4 + 1, mask=there, other=0)
+    w2 = tl.load(stamps + row * 4 + 2, mask=there, other=0)
+    w3 = tl.load(stamps + row * 4 + 3, mask=there, other=0)
+    for seg in range(segments):
+        count = tl.load(spans + seg * 2)
+        at = tl.load(spans + seg * 2 + 1)
+        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
+        for chunk in range(tl.program_id(1) * C, count, tl.num_programs(1) * C):
+            along = chunk + tl.arange(0, C)
+            mask = there[:, None] & (along < count)[None, :]
+            value = _part(w0, w1, w2, w3, at + along * W, W)
+            place = words + first[:, None] + along[None, :]
+            tl.store(place, value.to(words.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["n", "segments", "total"])
+def _carry(
+    words, starts, packed, spans, n, segments, total,
+    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr,
+):  # fmt: skip
+    """Rows out of their places into packed ones of `total` words, or back; what is longer is
+    cut."""
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n
+    for seg in range(segments):
+        count = tl.load(spans + seg * 2)
+        at = tl.load(spans + seg * 2 + 1) // W
+        count = tl.minimum(count, total - at)
+        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
+        for chunk in range(tl.program_id(1) * C, count, tl.num_programs(1) * C):
+            along = chunk + tl.arange(0, C)
+            mask = there[:, None] & (along < count)[None, :]
+            place = words + first[:, None] + along[None, :]
+            even = packed + (row * total + at)[:, None] + along[None, :]
+            if OUT:
+                tl.store(even, tl.load(place, mask=mask, other=0), mask=mask)
+            else:
+                tl.store(place, tl.load(even, mask=mask, other=0), mask=mask)
+
+
+@triton.jit(do_not_specialize=["n", "segments"])
+def _zero(words, starts, spans, n, segments, W: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n
+    none = tl.zeros((R, C), dtype=words.dtype.element_ty)
+    for seg in range(segments):
+        count = tl.load(spans + seg * 2)
+        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
+        for chunk in range(tl.program_id(1) * C, count, tl.num_programs(1) * C):
+            along = chunk + tl.arange(0, C)
+            mask = there[:, None] & (along < count)[None, :]
+            tl.store(words + first[:, None] + along[None, :], none, mask=mask)
+
+
+@triton.jit(do_not_specialize=["n", "segments", "total", "step"])
+def _whole(
+    words, starts, found, expected, fields, wrong, spans, n, segments, total, step,
+    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, HEAD: tl.constexpr,
+):  # fmt: skip
+    """Is each row one stamp from end to end, and the one that is due? With HEAD the stamp is read
+    off the first segment, else it is in `found`. `step` is 0 where all rows have one `fields`."""
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n
+    if HEAD:
+        source = words + tl.load(starts + row * segments, mask=there, other=0) // W
+    else:
+        source = found + row * 4
+    w0 = tl.load(source, mask=there, other=0)
+    w1 = tl.load(source + 1, mask=there, other=0)
+    w2 = tl.load(source + 2, mask=there, other=0)
+    w3 = tl.load(source + 3, mask=there, other=0)
+    torn = tl.zeros((R, C), dtype=tl.int32)
+    for seg in range(segments):
+        count = tl.load(spans + seg * 2)
+        at = tl.load(spans + seg * 2 + 1)
+        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
+        for chunk in range(0, count, C):
+            along = chunk + tl.arange(0, C)
+            mask = there[:, None] & (along < count)[None, :]
+            here = tl.load(words + first[:, None] + along[None, :], mask=mask, other=0)
+            due = _part(w0, w1, w2, w3, at + along * W, W)
+            torn = torn | ((here != due.to(words.dtype.element_ty)) & mask).to(tl.int32)
+    is_torn = tl.max(torn, axis=1) > 0
+    care = fields + row * step
+    due = expected + row * 4
+    other = (w0 ^ tl.load(due, mask=there, other=0)) & tl.load(care, mask=there, other=0)
+    other |= (w1 ^ tl.load(due + 1, mask=there, other=0)) & tl.load(care + 1, mask=there, other=0)
+    other |= (w2 ^ tl.load(due + 2, mask=there, other=0)) & tl.load(care + 2, mask=there, other=0)
+    other |= (w3 ^ tl.load(due + 3, mask=there, other=0)) & tl.load(care + 3, mask=there, other=0)
+    bad = (other != 0) | is_torn | ((w3 != _checked(w0, w1, w2)) & (total >= 32))
+    tl.store(wrong + row, bad.to(tl.int8), mask=there)
+    if HEAD:
+        tl.store(found + row * 4, w0, mask=there)
+        tl.store(found + row * 4 + 1, w1, mask=there)
+        tl.store(found + row * 4 + 2, w2, mask=there)
+    tl.store(found + row * 4 + 3, tl.where(is_torn, tl.zeros_like(w3), w3), mask=there)
+
+
+@triton.jit(do_not_specialize=["n", "segments", "total"])
+def _sum(
+    words, starts, sums, spans, n, segments, total,
+    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, ODD_: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n
+    acc = tl.zeros((R, C), dtype=tl.int64)
+    for seg in range(segments):
+        count = tl.load(spans + seg * 2)
+        at = tl.load(spans + seg * 2 + 1)
+        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
+        for chunk in range(0, count, C):
+            along = chunk + tl.arange(0, C)
+            mask = there[:, None] & (along < count)[None, :]
+            here = tl.load(words + first[:, None] + along[None, :], mask=mask, other=0)
+            here = here.to(tl.int64)
+            byte = (at + along * W).to(tl.int64)
+            if W < 8:
+                here = (here & ((1 << (8 * W)) - 1)) << ((byte % 8) * 8)[None, :]
+            acc += here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
+    tl.store(sums + row, tl.sum(acc, axis=1) + total.to(tl.int64) * ODD_, mask=there)
 
 
 @triton.jit
@@ -135,7 +194,8 @@ def _quantise(values, codes, units, block, N: tl.constexpr):
     along = tl.arange(0, N)
     mask = along < block
     unit = tl.load(units + row)
-    value = tl.load(values + row * block + along, mask=mask, other=0.0) / unit
+    # A plain division is rounded less exactly than torch's.
+    value = tl.div_rn(tl.load(values + row * block + along, mask=mask, other=0.0), unit)
     value = tl.minimum(tl.maximum(value, -448.0), 448.0)
     bits = value.to(tl.int32, bitcast=True).to(tl.int64)
     sign = (bits >> 31) & 1

@@ -39,7 +39,7 @@ class Lanes:
         """Run steps in this order on fresh memory. With `own` they are part of a trace: what
         other blocks held before counts as right."""
         account = Account(own=own)
-        self.memory.reset()
+        self._fresh()
         at = 0
         while at < len(steps):
             lane = self._number[steps[at].lane]
@@ -49,6 +49,18 @@ class Lanes:
             self._threads[lane].submit(self._work, lane, steps[at:until], account).result()
             at = until
         return account
+
+    def _fresh(self) -> None:
+        """Clear the memory behind all that was queued and before all that will be: lanes' streams
+        do not wait for the one it is cleared on."""
+        if not self._streams:
+            self.memory.reset()
+            return
+        import torch
+
+        torch.cuda.synchronize(self.memory.device)
+        self.memory.reset()
+        self._turn.record()
 
     def _work(self, lane: int, steps: Sequence[Step], account: Account) -> None:
         if self._streams:
@@ -69,3 +81,8 @@ class Lanes:
     def close(self) -> None:
         for thread in self._threads:
             thread.shutdown()
+        if self._streams:
+            import torch
+
+            # The memory goes back when the lanes are closed; nothing queued may still use it.
+            torch.cuda.synchronize(self.memory.device)
