@@ -1,0 +1,249 @@
+"""`hkvtool listen`: the KV events that engines publish, recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout, suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hkvtool.cli.amounts import seconds
+from hkvtool.cli.recorded import ending, folder_of
+from hkvtool.cli.traces import counted, print_table
+from hkvtool.model.errors import HkvError, TraceError
+from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.importers.listening import KvStream
+    from hkvtool.recorder.kv_listener import Bad, Listener, Source
+    from hkvtool.recorder.kv_sequence import Counts, Step
+    from hkvtool.recorder.settings import Settings
+
+_TOLD_PROBLEMS = 5
+_TOLD_ROWS = 50
+
+
+def command(
+    endpoints: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ENDPOINT...",
+            help="Where engines publish, e.g. tcp://127.0.0.1:5557; several also by commas.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Where to: .duckdb, or .hkv for a recording.")
+    ] = Path("trace.duckdb"),
+    replay: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--replay",
+            metavar="ENDPOINT",
+            help="Their replay sockets, in order: what was missed is asked for there.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str, typer.Option("--topic", help="Only topics that begin so; else all.")
+    ] = "",
+    duration: Annotated[
+        str | None, typer.Option("--duration", help="So long, e.g. 10m; else until Ctrl-C.")
+    ] = None,
+    patience: Annotated[
+        str, typer.Option("--patience", help="How long a gap may close before it counts as lost.")
+    ] = "2s",
+    as_received: Annotated[
+        bool,
+        typer.Option(
+            "--as-received",
+            help="Put nothing in order and catch up with nothing: what a plain consumer gets.",
+        ),
+    ] = False,
+    hash_key: Annotated[
+        Path | None,
+        typer.Option("--hash-key", metavar="FILE", help="Key of the hashes; else a random one."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing trace.")] = False,
+) -> int:
+    """Record the KV events that vLLM, SGLang, Mooncake or TensorRT-LLM publish over ZeroMQ.
+
+    Batches are put in the publisher's order, what comes twice is left out, and what was missed is
+    asked for at the replay socket, also what was published before. A publisher that is started
+    anew is followed. Such a stream tells which hashes can be hit, by group and tier, and nothing of
+    blocks, references, steps or requests: rules about those are not evaluable.
+    """
+    from hkvtool.importers.kv_batch import batch_time
+    from hkvtool.importers.listening import KvStream
+    from hkvtool.recorder.kv_listener import Listener
+    from hkvtool.recorder.outcome import Off
+    from hkvtool.recorder.recording import Recording
+    from hkvtool.recorder.vllm.privacy import Keyed
+
+    addresses, replays = _addresses(endpoints), _addresses(replay or [])
+    _need_msgpack()
+    lasts = seconds(duration, "--duration")
+    waits = seconds(patience, "--patience") or 0.0
+    place = folder_of(output, force=force)
+    with Listener(
+        addresses, replays=replays, topic=topic, patience=waits, as_received=as_received,
+        stamp=batch_time,
+    ) as listener:  # fmt: skip
+        recording = Recording.begin(place, _settings(hash_key), force=force)
+        if isinstance(recording, Off):
+            raise recording.error()
+        stream = KvStream(Keyed(recording.keyed), as_received=as_received)
+        recorder = _Recorder(recording.emit_dict, stream)
+        with recording:
+            recording.emit_dict(stream.begin(addresses))
+            print(f"hkvtool: listening on {', '.join(map(shown, addresses))}", file=sys.stderr)
+            until = None if lasts is None else monotonic() + lasts
+            with suppress(KeyboardInterrupt):
+                listener.run(recorder.take, lambda: until is not None and monotonic() >= until)
+            listener.end(recorder.take)
+        _tell(listener, stream, recorder, bool(replays))
+    if not (stream.batches or recorder.bad_count):
+        return _nothing(recording.folder, addresses)
+    return ending(recording.folder, output, force=force)
+
+
+class _Recorder:
+    """Writes down what the listener tells."""
+
+    def __init__(self, emit: Callable[[Mapping[str, Any]], bool], stream: KvStream) -> None:
+        self._emit, self._stream = emit, stream
+        self.bad: list[str] = []
+        self.bad_count = 0
+
+    def take(self, source: Source, step: Step | Bad) -> None:
+        """One step of one publisher."""
+        from hkvtool.recorder.kv_listener import Bad
+        from hkvtool.recorder.kv_sequence import Apply, Lost
+
+        actor = source.name
+        if isinstance(step, Apply):
+            for line in self._stream.batch(actor, step.number, step.payload):
+                if line["ev"] == "dropped":
+                    self._problem(actor, line["reason"], line["count"])
+                self._emit(line)
+        elif isinstance(step, Lost):
+            self._emit(self._stream.lost(actor, step.first, step.last))
+        elif isinstance(step, Bad):
+            self._problem(actor, step.problem, 1)
+            self._emit({"ev": "dropped", "count": 1, "actor": actor, "reason": step.problem})
+        else:
+            self._emit(self._stream.restart(actor))
+
+    def _problem(self, actor: str, text: str, count: int) -> None:
+        self.bad_count += count
+        if len(self.bad) < _TOLD_PROBLEMS:
+            self.bad.append(f"{actor}: {text}")
+
+
+def _addresses(texts: list[str]) -> list[str]:
+    """Endpoints, given apart or by commas. Raises HkvError."""
+    found = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    for address in found:
+        transport, colon, place = address.partition("://")
+        if not colon or not place or transport not in ("tcp", "ipc"):
+            raise HkvError(
+                f"{address!r} is no endpoint", hint="write tcp://HOST:PORT or ipc://PATH"
+            )
+        if "*" in place:
+            raise HkvError(
+                f"{address!r} is what a publisher binds to", hint="name the host, tcp://HOST:PORT"
+            )
+    return found
+
+
+def _need_msgpack() -> None:
+    from importlib.util import find_spec
+
+    from hkvtool.recorder.kv_listener import HINT, MISSING
+
+    if find_spec("msgpack") is None:
+        raise HkvError(MISSING, hint=HINT)
+
+
+def _settings(hash_key: Path | None) -> Settings:
+    """Nothing is dropped: there is no engine that would have to wait."""
+    from hkvtool.model.ring_format import Policy
+    from hkvtool.recorder.settings import Settings, SettingsError, fresh_key, read_key
+
+    try:
+        return Settings(
+            Policy.GROW, key=fresh_key() if hash_key is None else read_key(str(hash_key))
+        )
+    except SettingsError as e:
+        raise HkvError(str(e)) from e
+
+
+def _tell(listener: Listener, stream: KvStream, recorder: _Recorder, replays: bool) -> None:
+    """What came, by publisher, group and tier, and what it cannot show."""
+    say = partial(print, file=sys.stderr)
+    lines = stream.lines
+    kinds = ", ".join(f"{lines.kinds[kind]:,} {kind}" for kind in ("stored", "removed", "cleared"))
+    say(f"hkvtool: {counted(stream.batches, 'batch').replace('batchs', 'batches')}; {kinds}")
+    for publisher in listener.publishers():
+        said = _course(publisher.sequence.counts)
+        if said:
+            say(f"hkvtool: {shown(publisher.source.name)}: {said}")
+    for text in recorder.bad:
+        say(f"hkvtool: unreadable: {shown(text)}")
+    if recorder.bad_count > len(recorder.bad):
+        say(f"hkvtool: {recorder.bad_count:,} such in all, each a `dropped` event of the trace")
+    rows = list(lines.rows())[:_TOLD_ROWS]
+    if rows:
+        headings = ("publisher", "group", "medium", "stored", "removed", "held", "not seen stored")
+        with redirect_stdout(sys.stderr):
+            print_table(headings, [(a, g or "-", m or "-", *counts) for a, g, m, *counts in rows])
+    for text in _more(lines.grouped > 0, replays):
+        say(f"hkvtool: {text}")
+
+
+def _course(counts: Counts) -> str:
+    """What happened on the way, where anything did."""
+    began = counts.first or 0
+    facts = [
+        (began, f"began at batch {began:,}: what was published before is unknown"),
+        (counts.replayed, f"{counts.replayed:,} batches from the replay socket"),
+        (counts.reordered, f"{counts.reordered:,} put in order"),
+        (counts.twice, f"{counts.twice:,} came twice"),
+        (counts.late, f"{counts.late:,} came too late"),
+        (counts.lost, f"{counts.lost:,} never came (HKV903)"),
+        (counts.restarts, f"started anew {counts.restarts:,} times"),
+    ]
+    return "; ".join(text for count, text in facts if count)
+
+
+def _more(grouped: bool, replays: bool) -> Iterator[str]:
+    """What to switch on to see more."""
+    if not replays:
+        yield (
+            "no replay socket: what is missed stays lost; start the engine with "
+            "`replay_endpoint` in --kv-events-config and name it with --replay"
+        )
+    if not grouped:
+        yield (
+            "the events name no groups, so windows and recurrent states cannot be told apart: "
+            "vLLM names them from 0.24 on, SGLang and Mooncake's aliases do not"
+        )
+    yield (
+        "not on the wire: blocks, references, steps, requests, reads; "
+        "`hkvtool record -- vllm serve ...` sees them"
+    )
+
+
+def _nothing(folder: str, addresses: list[str]) -> int:
+    from hkvtool.model.recording import remove_recording
+
+    remove_recording(folder)
+    raise TraceError(
+        f"nothing was published on {', '.join(addresses)}",
+        hint="vLLM and SGLang publish with --kv-events-config "
+        """'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}'""",
+    )

@@ -1,0 +1,216 @@
+"""The order in which batches are applied, whatever the way does to them; a clock that we own."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hkvtool.recorder.kv_sequence import Apply, Lost, Restart, Sequence, Step
+
+Batch = tuple[int, bytes]
+
+
+def payload(number: int, run: int = 0) -> bytes:
+    """A batch that says when it was published: later in a later run."""
+    return struct.pack(">d", run * 1000 + number)
+
+
+def stamp(data: bytes) -> float:
+    return float(struct.unpack(">d", data)[0])
+
+
+def sequence(*, can_replay: bool = False) -> Sequence:
+    return Sequence(patience=1.0, can_replay=can_replay, stamp=stamp)
+
+
+def applied(steps: list[Step]) -> list[int]:
+    return [s.number for s in steps if isinstance(s, Apply)]
+
+
+class Publisher:
+    """What a publisher has in its buffer, and how it answers."""
+
+    def __init__(self, keeps: int = 1000) -> None:
+        self.keeps = keeps
+        self.run = 0
+        self.sent: list[Batch] = []
+
+    def publish(self) -> Batch:
+        batch = len(self.sent), payload(len(self.sent), self.run)
+        self.sent.append(batch)
+        return batch
+
+    def restart(self) -> None:
+        self.run += 1
+        self.sent = []
+
+    def answer(self, start: int) -> list[Batch]:
+        return [b for b in self.sent[-self.keeps :] if b[0] >= start]
+
+
+def serve(taken: Sequence, publisher: Publisher, now: float) -> list[Step]:
+    """Answer whatever the sequence wants to be answered."""
+    steps: list[Step] = []
+    while taken.wanted is not None:
+        start = taken.wanted
+        taken.asked()
+        for number, data in publisher.answer(start):
+            steps += taken.replayed(number, data, now)
+        steps += taken.replay_ended(now)
+    return steps
+
+
+def test_in_order_each_is_applied_at_once() -> None:
+    taken = sequence()
+    for number in range(5, 9):
+        assert applied(taken.arrive(number, payload(number), 0.0)) == [number]
+    assert taken.counts.first == 5 and taken.counts.lost == 0
+
+
+def test_what_comes_twice_is_left_out() -> None:
+    taken = sequence()
+    for number in (0, 1, 1, 0, 2):
+        taken.arrive(number, payload(number), 0.0)
+    assert (taken.counts.applied, taken.counts.twice, taken.counts.restarts) == (3, 2, 0)
+
+
+def test_a_gap_closes_when_the_late_one_comes_in_time() -> None:
+    taken = sequence()
+    steps = taken.arrive(0, payload(0), 0.0)
+    for number in (2, 3, 1, 4):
+        steps += taken.arrive(number, payload(number), 0.1)
+    assert applied(steps) == [0, 1, 2, 3, 4]
+    assert (taken.counts.reordered, taken.counts.lost) == (1, 0)
+    assert taken.due(10.0) == []
+
+
+def test_without_a_replay_a_gap_is_lost_when_patience_ends() -> None:
+    taken = sequence()
+    taken.arrive(0, payload(0), 0.0)
+    assert taken.arrive(4, payload(4), 0.5) == []
+    assert taken.due(1.4) == []
+    assert taken.due(1.6) == [Lost(1, 3), Apply(4, payload(4))]
+    assert taken.arrive(2, payload(2), 2.0) == [] and taken.counts.late == 1
+    assert taken.counts.restarts == 0
+
+
+def test_a_replay_comes_before_what_was_live_meanwhile() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    sent = [publisher.publish() for _ in range(8)]
+    steps = taken.arrive(*sent[0], 0.0)
+    steps += taken.arrive(*sent[5], 0.1)
+    assert taken.wanted == 0
+    steps += taken.arrive(*sent[6], 0.1) + serve(taken, publisher, 0.2)
+    assert applied(steps) == list(range(8))
+    # The last one was in the buffer already; on the live socket it comes a second time.
+    assert taken.arrive(*sent[7], 0.3) == [] and taken.counts.twice == 1
+    assert taken.counts.lost == 0
+
+
+def test_what_was_published_before_is_asked_for() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher(keeps=4)
+    sent = [publisher.publish() for _ in range(10)]
+    taken.begin(0.0)
+    steps = taken.arrive(*sent[9], 0.0) + serve(taken, publisher, 0.1)
+    assert applied(steps) == [6, 7, 8, 9] and taken.counts.first == 6 and taken.counts.lost == 0
+
+
+def test_a_replay_that_nobody_answers_holds_nothing_up_for_long() -> None:
+    taken = sequence(can_replay=True)
+    taken.begin(0.0)
+    assert taken.arrive(3, payload(3), 0.2) == []
+    assert applied(taken.due(1.1)) == [3]
+    assert applied(taken.arrive(4, payload(4), 1.2)) == [4]
+
+
+def test_a_replay_buffer_that_is_too_short_leaves_the_rest_lost() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher(keeps=3)
+    sent = [publisher.publish() for _ in range(10)]
+    taken.arrive(*sent[0], 0.0)
+    steps = taken.arrive(*sent[9], 0.1) + serve(taken, publisher, 0.1)
+    assert steps[0] == Lost(1, 6) and applied(steps) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("can_replay", [False, True])
+def test_a_publisher_that_is_started_anew_begins_with_nothing(can_replay: bool) -> None:
+    taken, publisher = sequence(can_replay=can_replay), Publisher()
+    for _ in range(5):
+        taken.arrive(*publisher.publish(), 0.0)
+    publisher.restart()
+    first, second = publisher.publish(), publisher.publish()
+    steps = taken.arrive(*first, 1.0) + serve(taken, publisher, 1.0) + taken.arrive(*second, 1.1)
+    assert steps[0] == Restart() and applied(steps) == [0, 1]
+    assert taken.counts.restarts == 1 and taken.counts.lost == 0
+
+
+def test_of_a_restarted_publisher_the_first_batches_are_asked_for_too() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    for _ in range(9):
+        taken.arrive(*publisher.publish(), 0.0)
+    publisher.restart()
+    sent = [publisher.publish() for _ in range(4)]
+    steps = taken.arrive(*sent[3], 1.0) + serve(taken, publisher, 1.0)
+    assert steps[0] == Restart() and applied(steps) == [0, 1, 2, 3]
+
+
+def test_a_restart_whose_count_has_passed_ours_is_seen_in_the_replay() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    for _ in range(3):
+        taken.arrive(*publisher.publish(), 0.0)
+    publisher.restart()
+    sent = [publisher.publish() for _ in range(8)]
+    steps = taken.arrive(*sent[7], 1.0) + serve(taken, publisher, 1.0)
+    assert steps[0] == Restart() and applied(steps) == list(range(8))
+    assert taken.counts.lost == 0
+
+
+def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hkvtool.recorder.kv_sequence.MOST_HELD", 100)
+    taken = sequence()
+    taken.arrive(0, payload(0), 0.0)
+    steps: list[Step] = []
+    for number in range(2, 500):
+        steps += taken.arrive(number, payload(number), 0.0)
+    assert steps[0] == Lost(1, 1) and applied(steps) == list(range(2, 500))
+
+
+@given(st.integers(0, 1 << 30), st.booleans(), st.integers(3, 40))
+def test_every_disturbance_ends_in_the_publishers_order(
+    seed: int, can_replay: bool, count: int
+) -> None:
+    """Loss, duplication and reordering together: what is applied is ascending, each batch once,
+    and with a replay that reaches far enough nothing is missing."""
+    rnd = random.Random(seed)
+    taken, publisher = sequence(can_replay=can_replay), Publisher()
+    taken.begin(0.0)
+    way: list[Batch] = []
+    steps: list[Step] = []
+    now = 0.0
+    for _ in range(count):
+        now += 0.05
+        batch = publisher.publish()
+        if rnd.random() < 0.7:
+            way.insert(rnd.randrange(max(0, len(way) - 2), len(way) + 1), batch)
+        if rnd.random() < 0.2 and publisher.sent:
+            way.append(rnd.choice(publisher.sent[-3:]))
+        while way and rnd.random() < 0.6:
+            steps += taken.arrive(*way.pop(0), now)
+        if rnd.random() < 0.5:
+            steps += serve(taken, publisher, now)
+        steps += taken.due(now)
+    for batch in way:
+        steps += taken.arrive(*batch, now)
+    steps += serve(taken, publisher, now) + taken.end(now)
+    numbers = applied(steps)
+    assert numbers == sorted(set(numbers))
+    assert taken.counts.restarts == 0
+    lost = {n for s in steps if isinstance(s, Lost) for n in range(s.first, s.last + 1)}
+    assert not lost & set(numbers)
+    if numbers:
+        assert lost | set(numbers) == set(range(numbers[0], numbers[-1] + 1))
+    if can_replay and numbers:
+        assert lost == set() and numbers == list(range(numbers[-1] + 1))
