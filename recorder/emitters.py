@@ -3,6 +3,8 @@
 A call of a method, a dictionary for each event and a look at the type of each value cost more than
 all the rest of it. What is not plain (a full ring, a value that is not JSON, a thread that has no
 ring yet) goes the long way, through `Recording.emit_dict`, where everything is counted.
+
+`_ring.c` has the same in C, byte for byte, and is used where it was built.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from zlib import adler32
 
 from hkvtool.model.codec_packed import MARSHAL_VERSION, shape_of
 from hkvtool.model.ring_format import Kind, Word
+from hkvtool.recorder.native import compiled
 
 Emitter = Callable[..., bool]
 
@@ -61,15 +64,22 @@ def make_emitter(
     otherwise: Callable[[Mapping[str, Any]], bool],
     ev: str,
     keys: Sequence[str],
+    plain: bool = compiled is None,
 ) -> Emitter:
     """A function that takes the values of `keys`, by position or by name, and stores one event.
 
-    Raises CodecError where the event has no such key. Its text is made of the names in the table
-    of events and of nothing else.
+    Raises CodecError where the event has no such key. With `plain` it is Python; its text is made
+    of the names in the table of events and of nothing else.
     """
     shape, order = shape_of(ev, keys)
     # `from` is a key and a word of Python.
     name = {key: f"{key}_" if key in ("from", "in", "is", "as", "or") else key for key in keys}
+    if not plain:
+        in_c: Emitter = compiled.make_emitter(
+            mine, otherwise, dumps, ev, tuple(name.values()), tuple(keys), order, shape,
+            Kind.PACKED << 24, MARSHAL_VERSION,
+        )  # fmt: skip
+        return in_c
     values = ", ".join([str(shape), "seq", "now()", *(name[key] for key in order)])
     event = ", ".join([repr(ev), *(f"{key!r}, {name[key]}" for key in order)])
     text = _TEXT.format(

@@ -36,6 +36,7 @@ from hkvtool.model.ring_format import (
     RingState,
     Word,
 )
+from hkvtool.recorder.cursor import Cursor
 from hkvtool.recorder.outcome import Off
 
 MIN_BYTES = 4096
@@ -66,13 +67,12 @@ def host_number() -> int:
     return int.from_bytes(blake2b(text, digest_size=7).digest(), "little")
 
 
-class Ring:
+class Ring(Cursor):
     """Takes the events of one thread. Nothing that goes wrong in it comes out of it."""
 
     __slots__ = (
-        "_at", "_busy", "_capacity", "_failed", "_fd", "_head", "_largest", "_limit", "_lost",
-        "_map", "_nested", "_off", "_owing", "_policy", "_records", "_seq", "_tail", "_words",
-        "_words32", "full", "header", "path",
+        "_capacity", "_failed", "_fd", "_largest", "_lost", "_map", "_nested", "_owing", "_policy",
+        "_records", "_tail", "_words", "_words32", "full", "header", "path",
     )  # fmt: skip
 
     def __init__(
@@ -91,9 +91,8 @@ class Ring:
         self._largest = min(MAX_PAYLOAD, header.capacity // 2 - RECORD_BYTES)
         self._records = records
         """The same bytes without the header: a prepared emitter has one addition less to do."""
-        self._limit = 0
-        """Up to where a prepared emitter may store, of `_at`, without asking for anything."""
-        self._head = self._at = 0
+        self._map_records(fd, HEADER_BYTES, header.capacity, _HEAD)
+        self._limit = self._head = self._at = 0
         self._tail = _NO_READER if header.policy == Policy.OVERWRITE else 0
         self._seq = header.first_seq
         self._busy = self._off = self._failed = self._owing = False
@@ -135,9 +134,10 @@ class Ring:
             mapped = mmap.mmap(fd, HEADER_BYTES + capacity)
             records = mmap.mmap(fd, capacity, offset=HEADER_BYTES)
             mapped[:HEADER_BYTES] = header.pack()
+            made = Ring(place, header, mapped, records, fd)
             # Whoever finds it under its name finds a ring.
             os.rename(aside, place)
-            return Ring(place, header, mapped, records, fd)
+            return made
         except Exception as e:
             with suppress(OSError):
                 os.close(fd)
@@ -218,6 +218,7 @@ class Ring:
             self._words32.release()
             self._map.close()
             self._records.close()
+            self._unmap_records()
         self._let_go()
 
     def pause(self) -> None:
