@@ -35,7 +35,7 @@ from hkvtool.analyzers.wire import Wire
 from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence, evidence_of
-from hkvtool.model.findings import Report
+from hkvtool.model.findings import Ratios, Report
 from hkvtool.model.rules import RULES
 from hkvtool.state.moves import copy_slots
 
@@ -126,6 +126,14 @@ class Check:
         self.tally.finish()
         for observer in self.observers:
             observer.finish()
+        return self._told(self.tally.total)
+
+    def so_far(self) -> Report:
+        """What was found in a trace that goes on; what only its end can tell is not in it."""
+        return self._told(self.tally.so_far())
+
+    def _told(self, ratios: Ratios) -> Report:
+        ctx = self.ctx
         missing = {
             code: rule.missing(ctx.evidence)
             for code, rule in RULES.items()
@@ -141,7 +149,7 @@ class Check:
         self.header["events"] = self.count
         self.header["evidence"] = sorted(ctx.evidence)
         return Report(
-            self.header, ctx.findings, dict(sorted(missing.items())), self.tally.total,
+            dict(self.header), list(ctx.findings), dict(sorted(missing.items())), ratios,
             inconclusive,
         )  # fmt: skip
 

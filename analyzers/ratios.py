@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
@@ -35,7 +37,21 @@ class Tally(Silent):
     def finish(self) -> None:
         for name in list(self.matched):
             self._close(name)
-        self.total.lost_by = [
+        self.total.lost_by = self._lost()
+
+    def so_far(self) -> Ratios:
+        """Of the lookups that are settled."""
+        open_ = list(self.matched.items())
+        return replace(
+            self.total,
+            asked=self.total.asked - sum(self.begun[name][1] for name, _ in open_),
+            matched=self.total.matched - sum(best for _, (best, _, _) in open_),
+            lost_by=self._lost(),
+            lookups=self.total.lookups[:],
+        )
+
+    def _lost(self) -> list[Loss]:
+        return [
             Loss(code, group, tokens)
             for (code, group), tokens in sorted(self.losses.items(), key=lambda kv: -kv[1])
         ]

@@ -69,7 +69,7 @@ def command(
     pass_on = {"name": Path(trace).name or trace, "start": at, "view": view, "check": check}
     with ExitStack() as stack:
         with progress(f"reading {trace}", None):
-            session = stack.enter_context(opened(trace))
+            session = stack.enter_context(opened(trace, check, wait=screenshot is None))
         if screenshot is not None:
             picture(session, screenshot, (columns, lines), **pass_on)
         else:

@@ -33,9 +33,9 @@ from hkvtool.model.writers import (
 
 __all__ = [
     "BEGUN", "COMPLETE", "INCOMPLETE", "RINGS_LINK", "RING_SUFFIX", "SEALER_LOCK", "SETTINGS",
-    "SNAPSHOT_PREFIX", "SWITCH", "RecordingCount", "RowsOf", "Stage", "is_recording",
-    "read_recording", "read_recordings", "remove_recording", "ring_files", "snapshots_of",
-    "stage_of", "weight_of",
+    "SNAPSHOT_PREFIX", "SWITCH", "RecordingCount", "RowsOf", "Stage", "count_on_lane",
+    "is_recording", "read_recording", "read_recordings", "remove_recording", "ring_files",
+    "snapshots_of", "stage_of", "weight_of",
 ]  # fmt: skip
 
 INCOMPLETE, COMPLETE = "incomplete", "complete"
@@ -121,7 +121,7 @@ def read_recordings(
     for pos, (ts, flags, data) in enumerate(merged, 1):
         if flags & STAMPED:
             data.setdefault("ts", ts)
-            _number(data, lanes)
+            count_on_lane(data, lanes)
         yield Event.of(pos, data)
 
 
@@ -147,8 +147,8 @@ def _clocks(
     return by_edges(clocks, edges)
 
 
-def _number(data: dict[str, Any], lanes: dict[str, int]) -> None:
-    """Count an event of its lane; a jump is as wide as what the lane lost."""
+def count_on_lane(data: dict[str, Any], lanes: dict[str, int]) -> None:
+    """Number an event on its lane; a jump is as wide as what the lane lost."""
     lane = Event(0, data["ev"] if isinstance(data.get("ev"), str) else "", data).actor
     seq = lanes.get(lane, 0)
     if data.get("ev") == "dropped":

@@ -33,6 +33,11 @@ _SCAN = 16
 """Bytes that are summed, for each byte of a ring, in search of the next whole record."""
 
 
+_NEARLY = 8
+"""Of a flight recorder that is read on from a position, the part before that position that its
+writer may be in: what it is writing there is not in its head yet."""
+
+
 class Record(NamedTuple):
     """One whole record, and where it starts and ends in what was read."""
 
@@ -105,7 +110,8 @@ class RingReader:
                 if _word(page, Word.TAIL) == _word(before, Word.TAIL):
                     break
             # A writer that went on meanwhile may have overwritten the oldest that was copied.
-            wrapped = header.policy == Policy.OVERWRITE and _word(page, Word.HEAD) > capacity
+            room = capacity if since is None else since[0] + capacity - capacity // _NEARLY
+            wrapped = header.policy == Policy.OVERWRITE and _word(page, Word.HEAD) > room
             return RingReader(
                 os.fspath(path), header, _state(before), _error(before), head, held, wrapped,
                 since[1] if since else _word(before, Word.TAIL_SEQ),
@@ -288,9 +294,10 @@ def held_bytes(header: RingHeader, page: bytes, since: tuple[int, int] | None = 
     """How much a ring holds, by its first page; or how much of it comes `since` a position."""
     head = _word(page, Word.HEAD)
     begin = max(0, head - header.capacity)
-    if header.policy != Policy.OVERWRITE:
-        tail = _word(page, Word.TAIL) if since is None else since[0]
-        begin = min(head, max(begin, tail))
+    if since is not None:
+        begin = min(head, max(begin, since[0]))
+    elif header.policy != Policy.OVERWRITE:
+        begin = min(head, max(begin, _word(page, Word.TAIL)))
     return head - begin
 
 

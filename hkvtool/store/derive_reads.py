@@ -193,25 +193,36 @@ class Reads:
             yield from _of_group(batch, number, group)
 
 
-def derive_reads(events: Iterable[Event]) -> Iterator[Event]:
-    """The events of a recording with the accesses of its steps, numbered anew."""
-    reads = Reads()
-    pos = 0
-    for event in events:
-        for data in reads.before(event):
-            pos += 1
-            yield _at(pos, data, event)
-        told, accesses = reads.follow(event)
-        pos += 1
+class Deriving:
+    """Takes the events of a recording one by one, in order."""
+
+    def __init__(self) -> None:
+        self._reads = Reads()
+        self._pos = 0
+
+    def of(self, event: Event) -> Iterator[Event]:
+        """The event with the accesses that it begins, numbered anew."""
+        for data in self._reads.before(event):
+            self._pos += 1
+            yield _at(self._pos, data, event)
+        told, accesses = self._reads.follow(event)
+        self._pos += 1
         if told is not None:
-            yield Event.of(pos, told)
-        elif event.pos == pos:
+            yield Event.of(self._pos, told)
+        elif event.pos == self._pos:
             yield event
         else:
-            yield replace(event, pos=pos)
+            yield replace(event, pos=self._pos)
         for data in accesses:
-            pos += 1
-            yield _at(pos, data, event)
+            self._pos += 1
+            yield _at(self._pos, data, event)
+
+
+def derive_reads(events: Iterable[Event]) -> Iterator[Event]:
+    """The events of a recording with the accesses of its steps, numbered anew."""
+    deriving = Deriving()
+    for event in events:
+        yield from deriving.of(event)
 
 
 def _at(pos: int, data: Data, beside: Event) -> Event:

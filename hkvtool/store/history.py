@@ -16,13 +16,16 @@ class Moment(NamedTuple):
     generation: int | None
 
 
-def history(trace: Trace, pool: str, block: int, until: int | None = None) -> Iterator[Moment]:
-    """Every event that names the block, in order.
+def history(
+    trace: Trace, pool: str, block: int, until: int | None = None, after: Moment | None = None
+) -> Iterator[Moment]:
+    """Every event that names the block, in order; those behind a moment where one is given.
 
     An `alloc` starts the next generation; a `state` that lists generations says which one it is.
     """
-    generation: int | None = None
-    for event in trace.events(until=until, block=(pool, block)):
+    generation = after.generation if after else None
+    since = after.event.pos + 1 if after else None
+    for event in trace.events(since, until, block=(pool, block)):
         if event.ev == "alloc":
             generation = (generation or 0) + event["blocks"].count(block)
         elif event.ev == "state" and "gens" in event:

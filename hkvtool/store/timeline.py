@@ -5,11 +5,13 @@ A time axis is as wide as a screen, however long the trace.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hkvtool.model.event import Event
 from hkvtool.model.events import EVENTS
 from hkvtool.store.connect import explained
 from hkvtool.store.duck import DuckTrace
@@ -63,6 +65,43 @@ def timeline(trace: Trace, stretches: int) -> Timeline:
             if known and isinstance(when, int) and (ts[place] < 0 or when < ts[place]):
                 ts[place] = when
     return Timeline(edges, counts, ts)
+
+
+class GrowingTimeline:
+    """The timeline of a trace that grows from position 1; its stretches become longer with it."""
+
+    def __init__(self, stretches: int) -> None:
+        self._most, self._length, self._last = 2 * max(1, stretches), 1, 0
+        self._counts = np.zeros((self._most, KINDS), np.int64)
+        self._ts = np.full(self._most, -1, np.int64)
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Count events that come behind those before."""
+        for event in events:
+            self._last = event.pos
+            while (place := (event.pos - 1) // self._length) >= self._most:
+                self._fold()
+            known = event.problem is None and event.ev in EVENTS
+            self._counts[place, EVENTS[event.ev].code if known else 0] += 1
+            when = event.get("ts")
+            if known and isinstance(when, int) and (self._ts[place] < 0 or when < self._ts[place]):
+                self._ts[place] = when
+
+    def now(self) -> Timeline:
+        """As it is, never to be changed."""
+        number = max(1, -(-self._last // self._length))
+        edges = 1 + self._length * np.arange(number + 1)
+        return Timeline(edges, self._counts[:number].copy(), self._ts[:number].copy())
+
+    def _fold(self) -> None:
+        """Two stretches become one."""
+        half = self._most // 2
+        pairs = self._counts.reshape(half, 2, KINDS).sum(axis=1)
+        first, second = self._ts[::2], self._ts[1::2]
+        earliest = np.where((first < 0) | ((second >= 0) & (second < first)), second, first)
+        self._counts[:half], self._counts[half:] = pairs, 0
+        self._ts[:half], self._ts[half:] = earliest, -1
+        self._length *= 2
 
 
 def _count_stored(trace: DuckTrace, first: int, length: int, counts: Any, ts: Any) -> None:

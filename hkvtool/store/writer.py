@@ -80,7 +80,7 @@ class TraceWriter:
 
     def add_names(self, domain: str, first: int, names: Any) -> None:
         """Write the names of numbers from `first` on, an Arrow array of strings."""
-        self._insert("names", _names_batch(domain, first, names))
+        self._insert("names", names_batch(domain, first, names))
 
     def end_source(self, path: str) -> None:
         """Say that all events since the last source came from the file `path`."""
@@ -198,7 +198,8 @@ def _rows_batch(table: Table, rows: Iterable[tuple[Any, ...]]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, [column.name for column in table.columns])
 
 
-def _names_batch(domain: str, first: int, names: Any) -> Any:
+def names_batch(domain: str, first: int, names: Any) -> Any:
+    """Names of numbers from `first` on as rows of the table `names`."""
     import numpy as np
     import pyarrow as pa
 

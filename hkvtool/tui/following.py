@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.app import App
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
-from hkvtool.model.findings import Finding
+from hkvtool.model.findings import Finding, Report
 from hkvtool.model.text import shown
 from hkvtool.store.history import Moment
 from hkvtool.store.timeline import Timeline
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 EVENTS_AROUND = 120
 """Events shown on each side of the cursor."""
+
+_REPORTED_EVERY = 0.5
+"""Seconds between two looks at what a check found that goes along with a recording."""
 
 BEFORE, BEHIND = 60, 8
 """Events before and behind a finding's own that may have to do with it."""
@@ -112,7 +116,10 @@ class Following(App[None]):
         wanted = self._check_asked
         if wanted is None:
             wanted = count <= BY_ITSELF
-        if wanted and count <= AT_ONCE:
+        live = self.session.live
+        if live is not None and not live.over:
+            self._found(live.report())
+        elif wanted and count <= AT_ONCE:
             self._check_here()
         elif wanted:
             self.start_check()
@@ -200,35 +207,43 @@ class Following(App[None]):
     async def _live(self, live: Live) -> None:
         """Take in what a running recording has become. The cursor goes along while it is at the
         end; what was left behind is not lost."""
+        reported = 0.0
         while not live.over:
             await asyncio.sleep(live.wait)
+            at_end = self.wanted_pos >= self.session.last
             try:
-                newer = await asyncio.to_thread(live.newer)
-                if newer is not None:
-                    await self._taken(newer)
+                grown = await asyncio.to_thread(live.advance)
             except HkvError as e:
                 self.error = e.what
+                self.show_bars()
                 return
+            if live.over or (grown and monotonic() - reported > _REPORTED_EVERY):
+                reported = monotonic()
+                self._found(await asyncio.to_thread(live.report))
+            if grown:
+                self._grown(at_end)
             self.show_bars()
-        if self._checked_to < self.session.trace.count <= BY_ITSELF:
+        if not live.checked and self.session.trace.count <= BY_ITSELF:
             if self._check_asked is not False:
                 self.start_check()
 
-    async def _taken(self, newer: Session) -> None:
-        """Go over to a later reading of the same recording."""
-        at_end = self.wanted_pos >= self.session.last
-        timeline = await asyncio.to_thread(newer.axis)
-        newer.report = self.session.report
-        self.session, self.timeline = newer, timeline
-        self._life, self._around, self._stretches = {}, {}, {}
+    def _grown(self, at_end: bool) -> None:
+        """Show more of the same recording."""
+        live = self.session.live
+        assert live is not None
+        self.timeline = live.axis()
+        self._around, self._stretches = {}, {}
         if at_end and self.tailing:
-            self.wanted_pos = newer.last
-        if newer.trace.count <= AT_ONCE and self._check_asked is not False:
-            from hkvtool.analyzers import check
-
-            self._moved = True
-            self._checked(await asyncio.to_thread(check, newer.trace.events()))
+            self.wanted_pos = self.session.last
+        if self.block is not None and self.block in self._life:
+            self._read_life(more=True)
         self.ask()
+
+    def _found(self, report: Report | None) -> None:
+        """What a check found that goes along with a recording."""
+        if report is not None:
+            self._moved = True
+            self._checked(report)
 
     def away(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Ask the trace something that may take long, in a thread, and go on with the answer."""
@@ -256,18 +271,21 @@ class Following(App[None]):
         """The life of the block, None while it is read."""
         return self._life.get(self.block) if self.block else []
 
-    def _read_life(self) -> None:
+    def _read_life(self, *, more: bool = False) -> None:
+        """Read the block's life, or what has come of it since."""
         block = self.block
-        if block is None or block in self._life:
+        known = None if block is None else self._life.get(block)
+        if block is None or (block in self._life and not (more and known is not None)):
             return
-        self._life = {block: None}
-        self.run_worker(self._living(block), group="life", exclusive=True)
+        if known is None:
+            self._life = {block: None}
+        self.run_worker(self._living(block, known or []), group="life", exclusive=True)
 
-    async def _living(self, block: tuple[str, int]) -> None:
+    async def _living(self, block: tuple[str, int], known: list[Moment]) -> None:
         try:
-            life = await asyncio.to_thread(self.session.life, *block)
+            life = await asyncio.to_thread(self.session.life, *block, known)
         except HkvError as e:
-            self.error, life = e.what, []
+            self.error, life = e.what, known
         if block in self._life:
             self._life[block] = life
             self.show_view()
@@ -328,9 +346,12 @@ class Following(App[None]):
         live = self.session.live
         if live is not None:
             words_.append("recorded" if live.over else "● live" if self.tailing else "❚❚ live")
+            if live.behind:
+                words_.append("catching up")
             if live.dropped:
                 words_.append(f"{live.dropped:,} dropped")
-            if 0 < self._checked_to < self.session.trace.count and self._checking is None:
+            behind = not live.checked and 0 < self._checked_to < self.session.trace.count
+            if behind and self._checking is None:
                 words_.append(f"checked to {self._checked_to:,}")
         if self._checking is not None:
             words_.append(
@@ -343,7 +364,10 @@ class Following(App[None]):
         return " · ".join(words_) + ("  " if words_ else "")
 
     def action_check(self) -> None:
-        if self._checking is not None:
+        live = self.session.live
+        if live is not None and live.checked:
+            self.notify("it is checked as it comes")
+        elif self._checking is not None:
             self._checking.cancel()
             self._checking = None
             self._poll.stop()

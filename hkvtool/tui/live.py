@@ -1,118 +1,139 @@
-"""A recording that is still running, read again and again.
-
-Each reading is a trace of its own, as far as the recording had come. How often depends on how
-long one takes: never more than a quarter of the time.
-"""
+"""A recording that is still running, followed: each time only what is new is read, folded and
+checked."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 
-from hkvtool.model.errors import TraceError
+from hkvtool.analyzers.check import Check
+from hkvtool.analyzers.context import Context
 from hkvtool.model.event import Event
-from hkvtool.model.recording import RecordingCount, Stage, read_recording, stage_of
-from hkvtool.state.fold import PLAIN_LIMIT
-from hkvtool.store import Trace, open_trace
-from hkvtool.store.derive_reads import derive_reads
-from hkvtool.store.ingesting import ingest
-from hkvtool.store.lines import JsonlTrace
+from hkvtool.model.evidence import Evidence
+from hkvtool.model.findings import Report
+from hkvtool.model.recording import Stage, weight_of
+from hkvtool.model.recording_tail import RecordingTail
+from hkvtool.state.fold import Fold
+from hkvtool.store.derive_reads import Deriving
+from hkvtool.store.growing import GrowingTrace
+from hkvtool.store.growing_moments import GrowingMoments
 from hkvtool.store.segments import segment_rows
-from hkvtool.tui.session import Session
+from hkvtool.store.timeline import GrowingTimeline, Timeline
+from hkvtool.tui.session import STRETCHES, Session
 
-SOONEST = 0.2
-"""Seconds from one reading to the next, at least."""
+SOONEST, LATEST = 0.1, 0.2
+"""Seconds from the end of one reading to the next: ten times a second where there is little to do,
+and never more than half of the time."""
 
+AT_MOST = 0.12
+"""Seconds of one reading; what is left is for the next."""
 
-class HeldTrace(JsonlTrace):
-    """Events of a recording, held as they were read."""
+_TOO_MANY = 50_000
+"""A recording that has so many events when it is opened is not checked as it goes on: the screen
+would be behind for minutes."""
 
-    def __init__(self, path: str, events: list[Event]) -> None:
-        super().__init__(path)
-        self._kept = events
+_LOOKS = 4
+"""Looks at a recording in which there seems to be nothing: its latest events are held back for a
+moment, until those of other threads have come."""
+
+_SLICE = 256
+"""Events that are folded before somebody else may look."""
 
 
 class Live:
-    """A recording and what was read of it; `folder` is where long readings are put."""
+    """A recording and what was read of it so far."""
 
-    def __init__(self, path: str, folder: str) -> None:
-        self.path, self._folder = path, folder
-        self.stage = stage_of(path)
-        self.found: RecordingCount | None = None
-        self.seconds = 0.0
-        self._events = self._number = 0
-        self._traces: list[Trace] = []
-        self._last: Session | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
-        return self.stage is not Stage.RECORDING
+    def __init__(self, path: str, check: bool | None = None) -> None:
+        self.path = path
+        wanted = weight_of(path) <= _TOO_MANY if check is None else check
+        self._tail = RecordingTail(path, segment_rows)
+        self._deriving = Deriving()
+        self._evidence: Evidence | None = Evidence() if wanted else None
+        self._check: Check | None = None
+        self._timeline = GrowingTimeline(STRETCHES)
+        self._seconds = 0.0
+        self.over = False
+        self.trace = GrowingTrace(path)
+        self.moments = GrowingMoments(self.trace, Fold())
+        self.session = Session(self.trace, path, self.moments)
+        self.session.live = self
 
     @property
     def wait(self) -> float:
         """Seconds until the next reading."""
-        return max(SOONEST, 3 * self.seconds)
+        return min(LATEST, max(SOONEST, self._seconds))
+
+    @property
+    def behind(self) -> bool:
+        """Whether more was recorded than there was time to read."""
+        return self._tail.waiting
 
     @property
     def dropped(self) -> int:
         """Events that the recorder lost."""
-        return self.found.rings.dropped if self.found is not None else 0
+        return self._tail.count.rings.dropped
 
-    def first(self) -> Session:
-        """The recording as it is. Raises TraceError."""
-        session = self.newer()
-        if session is None:
-            hint = "it is being recorded; try again when something has happened"
-            raise TraceError(f"{self.path}: there is no event in it yet", hint=hint)
-        return session
+    @property
+    def checked(self) -> bool:
+        """Whether every event that is there was checked."""
+        return self._check is not None
 
-    def newer(self) -> Session | None:
-        """A reading with more in it than the last, if there is more. Raises TraceError."""
-        started = monotonic()
-        # What is complete before it is read has nothing behind it.
-        stage = stage_of(self.path)
-        trace = self._read()
-        self.seconds = monotonic() - started
-        self.stage = stage
-        if trace is None:
+    def axis(self) -> Timeline:
+        """What happened where so far."""
+        return self._timeline.now()
+
+    def begin(self) -> bool:
+        """Read what is there already; whether there was anything. Raises HkvError."""
+        for _ in range(_LOOKS):
+            if self.advance() or self.over:
+                break
+            sleep(SOONEST / _LOOKS)
+        return self.moments.last > 0
+
+    def advance(self) -> bool:
+        """Read on, for a moment; whether there was anything. Raises HkvError."""
+        started, before = monotonic(), self.moments.last
+        while True:
+            found = [e for raw in self._tail.more(_SLICE) for e in self._deriving.of(raw)]
+            if found:
+                self._take(found)
+            if not self._tail.waiting:
+                break
+            if monotonic() - started > AT_MOST:
+                break
+        self._seconds = monotonic() - started
+        if self._tail.count.stage is not Stage.RECORDING and not self._tail.waiting:
+            self.over = True
+        return self.moments.last > before
+
+    def report(self) -> Report | None:
+        """What was found so far; once it is over, everything."""
+        if self._check is None:
             return None
-        if trace.count <= self._events:
-            trace.close()
-            return None
-        self._events = trace.count
-        self._traces.append(trace)
-        # The one before may still be looked at.
-        while len(self._traces) > 2:
-            self._let_go(self._traces.pop(0))
-        session = Session(trace, trace.path if os.path.isfile(trace.path) else self.path)
-        session.live = self
-        if self._last is not None:
-            session.moments.go_on_from(self._last.moments)
-        self._last = session
-        return session
+        return self._check.report() if self.over else self._check.so_far()
 
     def close(self) -> None:
         """Let go of what was read."""
-        while self._traces:
-            self._let_go(self._traces.pop())
+        self.trace.close()
 
-    def _read(self) -> Trace | None:
-        if self._events < PLAIN_LIMIT:
-            self.found = RecordingCount(stage_of(self.path))
-            events = list(derive_reads(read_recording(self.path, self.found, segment_rows)))
-            if not events:
-                return None
-            if len(events) < PLAIN_LIMIT:
-                return HeldTrace(self.path, events)
-        self._number += 1
-        target = os.path.join(self._folder, f"live-{self._number}.duckdb")
-        _, self.found = ingest(self.path, target)
-        return open_trace(target)
+    def _take(self, events: list[Event]) -> None:
+        self.trace.extend(events)
+        self._timeline.add(events)
+        with self.session.lock:
+            for event in events:
+                if self._evidence is not None:
+                    self._begin_check(event)
+                if self._check is None:
+                    self.moments.head.apply(event)
+                else:
+                    self._check.count += 1
+                    self._check.event(event)
+                self.moments.passed(event.pos)
 
-    def _let_go(self, trace: Trace) -> None:
-        trace.close()
-        if trace.path.startswith(self._folder):
-            with suppress(OSError):
-                os.unlink(trace.path)
+    def _begin_check(self, event: Event) -> None:
+        """What a recorder could see it says first; where it does not, only the whole tells."""
+        assert self._evidence is not None
+        self._evidence.see(event)
+        if self._evidence.settled:
+            self._check = Check(Context(self._evidence, self.moments.head))
+        if self._evidence.settled or event.ev != "trace":
+            self._evidence = None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from hkvtool.model.errors import TraceError
-from hkvtool.model.recording import is_recording
+from hkvtool.model.recording import Stage, is_recording, stage_of
 from hkvtool.state.fold import PLAIN_LIMIT
 from hkvtool.store import Trace, open_trace
 from hkvtool.store.duck import DuckTrace
@@ -16,22 +16,26 @@ from hkvtool.tui.session import Session
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Session]:
-    """A session over a trace. A recording, and JSON lines that are long, are put into a DuckDB
-    file first, which is gone afterwards. Raises HkvError."""
-    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
-        if is_recording(path):
-            from hkvtool.tui.live import Live
+def opened(path: str, check: bool | None = None, *, wait: bool = False) -> Iterator[Session]:
+    """A session over a trace. A recording that still runs is followed; with `wait` also one that
+    has no event yet, and `check` says whether it is checked on the way. What has ended, and JSON
+    lines that are long, are put into a DuckDB file first, which is gone afterwards. Raises
+    HkvError."""
+    if is_recording(path) and stage_of(path) is Stage.RECORDING:
+        from hkvtool.tui.live import Live
 
-            with closing(Live(path, folder)) as live:
-                yield live.first()
-            return
-        with _fit(path, folder) as trace:
-            if trace.count >= PLAIN_LIMIT:
-                _compile()
-            if not trace.count:
-                raise TraceError(f"{path}: there is no event in it")
-            yield Session(trace, trace.path)
+        with closing(Live(path, check)) as live:
+            if not live.begin() and not wait:
+                hint = "it is being recorded; try again when something has happened"
+                raise TraceError(f"{path}: there is no event in it yet", hint=hint)
+            yield live.session
+        return
+    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder, _fit(path, folder) as trace:
+        if trace.count >= PLAIN_LIMIT:
+            _compile()
+        if not trace.count:
+            raise TraceError(f"{path}: there is no event in it")
+        yield Session(trace, trace.path)
 
 
 def _compile() -> None:
@@ -48,8 +52,13 @@ def _fit(path: str, folder: str) -> Trace:
     if isinstance(trace, DuckTrace) or trace.count < PLAIN_LIMIT:
         return trace
     trace.close()
-    from hkvtool.store.importing import import_traces
-
     target = os.path.join(folder, "trace.duckdb")
-    import_traces([path], target)
+    if is_recording(path):
+        from hkvtool.store.ingesting import ingest
+
+        ingest(path, target)
+    else:
+        from hkvtool.store.importing import import_traces
+
+        import_traces([path], target)
     return open_trace(target)

@@ -1,12 +1,13 @@
 """A trace under a cursor: what is looked at, worked out away from the screen.
 
-Nothing here knows of Textual. One thread at a time may ask; what it gets is never changed again.
+Nothing here knows of Textual. What is given out is never changed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,10 +68,14 @@ class Look:
 class Session:
     """One opened trace and where it stands."""
 
-    def __init__(self, trace: Trace, path: str | None = None) -> None:
+    def __init__(
+        self, trace: Trace, path: str | None = None, moments: Moments | None = None
+    ) -> None:
         self.trace = trace
         self.path = path or trace.path
-        self.moments = Moments(trace)
+        self.moments = moments or Moments(trace)
+        self.lock = Lock()
+        """Held by whoever moves the fold or looks at it."""
         self.report: Report | None = None
         self.live: Live | None = None
         self._seen: tuple[int, BlockFilter, tuple[PoolSeen, ...]] | None = None
@@ -91,6 +96,8 @@ class Session:
         return self.last - self.first + 1 != self.trace.count
 
     def axis(self) -> Timeline:
+        if self.live is not None:
+            return self.live.axis()
         return timeline(self.trace, STRETCHES)
 
     # --- looking ---------------------------------------------------------------------------
@@ -100,6 +107,13 @@ class Session:
         req: str | None = None, *, hit: bool = True,
     ) -> Look:  # fmt: skip
         """The state after everything up to `pos`. Raises TraceError."""
+        with self.lock:
+            return self._look(pos, block, wanted, req, hit)
+
+    def _look(
+        self, pos: int, block: tuple[str, int] | None, wanted: BlockFilter | None,
+        req: str | None, hit: bool,
+    ) -> Look:  # fmt: skip
         pos = max(self.first, min(pos, self.last))
         fold = self.moments.at(pos)
         pools = self._pools(fold, pos, wanted or BlockFilter())
@@ -130,9 +144,10 @@ class Session:
         self._seen = pos, wanted, tuple(found)
         return tuple(found)
 
-    def life(self, pool: str, block: int) -> list[LifeEvent]:
-        """Every event that names a block, with the generation it was then in."""
-        return list(history(self.trace, pool, block))
+    def life(self, pool: str, block: int, known: Sequence[LifeEvent] = ()) -> list[LifeEvent]:
+        """Every event that names a block, with the generation it was then in. `known` is what was
+        read of it before, in a trace that grows."""
+        return [*known, *history(self.trace, pool, block, after=known[-1] if known else None)]
 
     # --- stepping --------------------------------------------------------------------------
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from random import Random
+from time import monotonic
 from typing import Any
 
+from hkvtool.analyzers import check
 from hkvtool.recorder.recording import Recording
+from hkvtool.state.fold import Fold
+from hkvtool.state.view import block_state
+from hkvtool.store import open_trace
+from hkvtool.tui.live import Live
 from tests.tui.conftest import Driver
 
 
@@ -75,26 +83,113 @@ def test_a_finding_comes_up_while_it_is_recorded(tmp_path: Path, drive) -> None:
     recording.close()
 
 
-def test_what_was_recorded_is_checked_to_its_end(tmp_path: Path, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("hkvtool.tui.following.AT_ONCE", 6)
+def test_what_was_recorded_is_checked_to_its_end(tmp_path: Path, drive) -> None:  # type: ignore[no-untyped-def]
+    """What only the end of a trace tells comes at its end, as from a check of the whole."""
     folder = tmp_path / "r.hkv"
     recording = start(folder)
 
     async def talk(d: Driver) -> None:
-        assert d.app.session.report is not None and not d.app.roots
+        recording.emit("alloc", req="r1", group="kv", blocks=[7])
+        recording.emit("load_begin", handle="h1", group="kv", blocks=[7])
+        for _ in range(4):
+            recording.emit("free", req="r1", group="kv", blocks=[7])
+        await until(d, lambda: d.app.session.last == 9)
+        await until(d, lambda: d.app.roots)
+        recording.close()
+        await until(d, lambda: d.app.session.live.over)
+        await d.settle()
+        whole = check(open_trace(folder).events())
+        assert d.app.session.report.as_json() == whole.as_json()
+
+    drive(folder, talk)
+
+
+def test_a_long_recording_is_checked_when_asked_or_over(tmp_path: Path, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("hkvtool.tui.live._TOO_MANY", 1)
+    folder = tmp_path / "r.hkv"
+    recording = start(folder)
+
+    async def talk(d: Driver) -> None:
+        assert d.app.session.report is None
         recording.emit("alloc", req="r1", group="kv", blocks=[7])
         for _ in range(4):
             recording.emit("free", req="r1", group="kv", blocks=[7])
         await until(d, lambda: d.app.session.last == 8)
-        await d.settle()
-        d.has("checked to 3")
+        await d.press("r")
+        assert d.app.roots and not d.app.session.live.over
+        recording.emit("admit", req="r2")
+        await until(d, lambda: d.app.session.last == 9)
+        d.has("checked to 8")
         recording.close()
-        await until(d, lambda: d.app.roots)
+        await until(d, lambda: d.app.session.report.trace["events"] == 9)
         await d.settle()
-        assert d.app.session.report.trace["events"] == 8
         assert "checked to" not in d.text
 
     drive(folder, talk)
+
+
+def test_the_state_is_that_of_the_fold_at_any_moment(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Whether its events are in memory or put down, and whichever copy it starts from."""
+    monkeypatch.setattr("hkvtool.store.growing._HELD", 500)
+    monkeypatch.setattr("hkvtool.store.seeking.COPY_EVERY", 64)
+    rng, folder = Random(3), tmp_path / "r.hkv"
+    recording = start(folder)
+    events = recorded(rng, 3000)
+    with closing(Live(str(folder))) as live:
+        for number, (name, data) in enumerate(events):
+            recording.emit(name, **data)
+            if number % 97 == 0 or number == len(events) - 1:
+                settle_tail(live, number + 4)
+        for _ in range(60):
+            pos = rng.randrange(1, live.trace.count + 1)
+            fold = Fold()
+            for event in live.trace.events(until=pos):
+                fold.apply(event)
+            here = live.moments.at(pos)
+            for block in range(64):
+                group = fold.declared.groups["kv"]
+                mine = here.declared.groups["kv"]
+                assert block_state(here, mine, block) == block_state(fold, group, block), pos
+        whole = [dict(e.data) for e in live.trace.events()]
+        assert whole == [dict(e.data) for e in open_trace(folder).events()]
+        for block in (3, 17):
+            part = live.session.life("gpu", block)[:5]
+            assert live.session.life("gpu", block, part) == live.session.life("gpu", block)
+        assert live.trace.control[-1].ev == "group" and live.axis().counts.sum() == len(whole)
+    recording.close()
+
+
+def recorded(rng: Random, count: int) -> list[tuple[str, dict[str, Any]]]:
+    """Events of blocks that are taken, written, moved and freed."""
+    held: list[int] = []
+    free = list(range(64))
+    found: list[tuple[str, dict[str, Any]]] = []
+    for n in range(count):
+        what = rng.randrange(5)
+        if what == 0 and free:
+            block = free.pop(rng.randrange(len(free)))
+            held.append(block)
+            found.append(("alloc", {"req": f"r{n % 11}", "group": "kv", "blocks": [block]}))
+        elif what == 1 and held:
+            block = held.pop(rng.randrange(len(held)))
+            free.append(block)
+            found.append(("free", {"group": "kv", "blocks": [block]}))
+        elif what == 2 and held:
+            blocks = [rng.choice(held)]
+            found.append(("publish", {"group": "kv", "blocks": blocks, "hashes": [f"h{n}"]}))
+        elif held:
+            blocks = [rng.choice(held)]
+            found.append(("write", {"group": "kv", "blocks": blocks, "tokens": [0, 4], "step": n}))
+        else:
+            found.append(("dispatch", {"step": n}))
+    return found
+
+
+def settle_tail(live: Live, count: int) -> None:
+    """Read until so many events are there."""
+    until_ = monotonic() + 10
+    while live.trace.count < count and monotonic() < until_:
+        live.advance()
 
 
 def test_a_finished_recording_is_just_a_trace(tmp_path: Path, drive) -> None:  # type: ignore[no-untyped-def]
