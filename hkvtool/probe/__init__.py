@@ -1,1 +1,1 @@
-"""Black-box differential testing of a running server."""
+"""Black-box differential testing of a running server: does reuse change what it answers?"""

@@ -1,0 +1,158 @@
+"""What the comparisons come to: noise, tolerance, rates, and what of it is more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+from hkvtool.probe.exact import detectable, fisher, holm, interval
+
+Record = dict[str, Any]
+
+FACTOR = 3.0
+"""How far beyond the largest noise a difference must lie."""
+
+BLIND = 0.5
+"""Of changed prompts, the share that must be told apart for a verdict of `same`."""
+
+SAME, DIFFERS, INCONCLUSIVE = "same", "differs", "inconclusive"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What answers differ by though nothing is reused, and what is counted as more than that."""
+
+    trials: int
+    largest: float
+    tolerance: float
+    differed: int
+    """Trials beyond the tolerance all the same: tokens that differ where no probability is told."""
+    void: int
+    """Trials left out because the server says it reused something."""
+
+    @staticmethod
+    def of(records: Iterable[Record], least: float, fixed: float | None) -> Noise:
+        kept = [r for r in records if "compared" in r]
+        sound = [r for r in kept if not r["leaked"]]
+        sizes = [s for r in sound for c in r["compared"] for s in steps_of(c)]
+        largest = max((s for s in sizes if isfinite(s)), default=0.0)
+        tolerance = fixed if fixed is not None else max(least, FACTOR * largest)
+        differed = sum(beyond(r, tolerance) for r in sound)
+        return Noise(len(sound), largest, tolerance, differed, len(kept) - len(sound))
+
+
+def steps_of(compared: Record) -> list[float]:
+    """The nats of a comparison, token by token."""
+    return [inf if s is None else float(s) for s in compared["steps"]]
+
+
+def beyond(record: Record, tolerance: float) -> bool:
+    """Whether any comparison of a trial lies beyond the tolerance."""
+    return any(s > tolerance for c in record.get("compared", ()) for s in steps_of(c))
+
+
+def diverges(record: Record, tolerance: float) -> bool:
+    """Whether a trial shows that reuse changed an answer, or reached what it must not."""
+    return bool(record.get("leaked")) or beyond(record, tolerance)
+
+
+def worst(record: Record, tolerance: float) -> Record | None:
+    """The comparison of a trial that lies furthest apart, if one is beyond the tolerance."""
+    found = [c for c in record["compared"] if max(steps_of(c), default=0.0) > tolerance]
+    return max(found, key=lambda c: max(steps_of(c)), default=None)
+
+
+@dataclass
+class Rate:
+    """Hits among trials, held against controls."""
+
+    hits: int
+    trials: int
+    control_hits: int
+    control_trials: int
+    adjusted: float = 1.0
+
+    @property
+    def p(self) -> float:
+        return fisher(self.hits, self.trials, self.control_hits, self.control_trials)
+
+    def as_json(self) -> Record:
+        low, high = interval(self.hits, self.trials)
+        return {
+            "divergent": self.hits, "comparisons": self.trials,
+            "rate": self.hits / self.trials if self.trials else None,
+            "interval": [round(low, 6), round(high, 6)],
+            "control_divergent": self.control_hits, "controls": self.control_trials,
+            "p": self.p, "p_adjusted": self.adjusted,
+        }  # fmt: skip
+
+
+@dataclass
+class Judged:
+    """All of it."""
+
+    noise: Noise
+    seen: tuple[int, int]
+    """Changed prompts that were told apart, of how many."""
+    patterns: dict[str, Rate] = field(default_factory=dict)
+    findings: dict[str, Rate] = field(default_factory=dict)
+    alpha: float = 0.05
+
+    @property
+    def sensitivity(self) -> float:
+        return self.seen[0] / self.seen[1] if self.seen[1] else 0.0
+
+    def detectable(self, pattern: str) -> float:
+        """The least rate of a fault in this pattern that would have shown."""
+        return detectable(self.patterns[pattern].trials, self.sensitivity)
+
+    def confirmed(self, finding: str) -> bool:
+        return self.findings[finding].adjusted < self.alpha
+
+    def verdict(self, whole: bool) -> str:
+        """`whole`: whether all that was planned was compared."""
+        tests = [*self.patterns.values(), *self.findings.values()]
+        if any(t.adjusted < self.alpha for t in tests):
+            return DIFFERS
+        blind = self.seen[1] > 0 and self.sensitivity < BLIND
+        if not whole or blind or any(t.hits for t in tests):
+            return INCONCLUSIVE
+        return SAME
+
+
+def judge(records: Sequence[Record], *, least: float, fixed: float | None, alpha: float) -> Judged:
+    """Everything that follows from the records, and from them alone."""
+
+    def of(stage: str) -> list[Record]:
+        return [r for r in records if r.get("stage") == stage and "compared" in r]
+
+    noise = Noise.of(of("noise"), least, fixed)
+    limit = noise.tolerance
+    changed = of("sensitivity")
+    judged = Judged(noise, (sum(beyond(r, limit) for r in changed), len(changed)), alpha=alpha)
+    screen, control = of("screen"), of("control")
+    for pattern in dict.fromkeys(r["pattern"] for r in screen):
+        mine = [r for r in screen if r["pattern"] == pattern]
+        # Many at once have many chances to differ, with reuse and without: like against like.
+        fellows = [r for r in control if (r["pattern"] == "load") == (pattern == "load")]
+        judged.patterns[pattern] = _rate(mine, fellows, limit)
+    confirm, against = of("confirm"), of("confirm control")
+    for finding in dict.fromkeys(r["finding"] for r in confirm):
+        judged.findings[finding] = _rate(
+            [r for r in confirm if r["finding"] == finding],
+            [r for r in against if r["finding"] == finding],
+            limit,
+        )
+    tests = [*judged.patterns.values(), *judged.findings.values()]
+    for test, adjusted in zip(tests, holm([t.p for t in tests]), strict=True):
+        test.adjusted = adjusted
+    return judged
+
+
+def _rate(trials: Sequence[Record], controls: Sequence[Record], limit: float) -> Rate:
+    hits = sum(diverges(r, limit) for r in trials)
+    # A control that the server says it reused something in is none.
+    sound = [r for r in controls if not r["leaked"]]
+    return Rate(hits, len(trials), sum(beyond(r, limit) for r in sound), len(sound))
