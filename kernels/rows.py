@@ -100,7 +100,7 @@ class Rows:
 
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A tensor on a device, in the order of the current stream; nothing here waits for the copy."""
-    if tensor.device.type != "cpu" or device.type != "cuda":
+    if tensor.device.type != "cpu" or device.type != "cuda" or not tensor.numel():
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

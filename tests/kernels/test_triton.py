@@ -22,7 +22,7 @@ FAMILIES = ("bytes", "checks", "codes")
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kernels_equal_their_references(family: str, tmp_path: Path) -> None:
-    script = Path(__file__).parent / "equal.py"
+    script = Path(__file__).parent / "geometries.py"
     done = subprocess.run(
         [sys.executable, str(script), family],
         cwd=tmp_path, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True,

@@ -1,0 +1,178 @@
+"""Bytes a second of each operation, as shares of ceilings measured in the same run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import timing
+import torch
+import triton
+
+from hkvtool.kernels import Page, Rows, ordered_page, pack, plain_page, split_page
+from hkvtool.kernels import triton_kernels as k
+
+SIZE = 1 << 30
+MOST = 2 << 20
+"""Rows at once: laying out more takes longer than what is measured on them."""
+
+BLOCK = 37440
+SWEPT = [(tile, across, warps) for tile in (1024, 2048, 4096) for across in (16, 32, 64)
+         for warps in (4, 8)]  # fmt: skip
+"""Constants tried: words in a tile, words of a row in it, warps of a program."""
+
+
+def layouts() -> dict[str, Page]:
+    """Those that engines use, and one that begins on odd bytes."""
+    v4 = split_page(64, 584, 8, stride=BLOCK, page_bytes=BLOCK)
+    return {
+        "V3.2 latents, 656 B": plain_page(64, 656),
+        "V4 latents, 584 B, scales behind": v4,
+        "indexer keys, 132 B, scales behind": split_page(64, 132, 4, stride=8448),
+        "compressor state, 8192 B": plain_page(4, 8192, stride=32832),
+        "K/V split, token first": ordered_page(
+            16, 4096, ["block", "kv", "token", "head", "dim"], 1),
+        "K/V split, head first": ordered_page(
+            16, 4096, ["block", "kv", "head", "token", "dim"], 1),
+        "K/V packed": ordered_page(16, 4096, ["block", "token", "head", "kv", "dim"], 1),
+        "recurrent state, 6208 B": plain_page(1, 6208, stride=8192),
+        "misaligned: V4 latents at odd bytes": Page(
+            v4.starts, v4.lengths, v4.bytes, v4.stride + 1, 3),
+        "misaligned: V4 latents at 4 bytes": Page(
+            v4.starts, v4.lengths, v4.bytes, v4.stride + 4, 4),
+    }  # fmt: skip
+
+
+def filled(page: Page, size: int) -> Rows:
+    """All rows of as many blocks as a buffer has room for."""
+    blocks = min((size - page.offset) // page.stride - 1, MOST // page.rows)
+    every = torch.arange(page.rows * page.parts)
+    rows = page.at(torch.arange(blocks).repeat_interleave(len(every)), every.repeat(blocks))
+    return rows.on("cuda")
+
+
+def operations(buffer: torch.Tensor, rows: Rows) -> dict[str, tuple[Any, int, str]]:
+    """Each operation over rows, the bytes it has to move, and its ceiling."""
+    count, moved = len(rows), len(rows) * rows.row_bytes
+    stamps = pack(1, 1, torch.arange(count), 1, 1).cuda()
+    care = torch.tensor([[-1, -1, 0, 0]], device="cuda").expand(count, 4)
+    packed = torch.empty((count, rows.row_bytes), dtype=torch.uint8, device="cuda")
+    return {
+        "stamp": (lambda: k.stamp(buffer, rows, stamps), moved + 32 * count, "copy"),
+        "verify": (lambda: k.verify(buffer, rows, stamps, care), moved + 32 * count, "read"),
+        "fingerprint": (lambda: k.fingerprint(buffer, rows), moved, "read"),
+        "gather": (lambda: k.gather(buffer, rows), 2 * moved, "copy"),
+        "scatter": (lambda: k.scatter(buffer, rows, packed), 2 * moved, "copy"),
+        "zero": (lambda: k.zero(buffer, rows), moved, "copy"),
+    }  # fmt: skip
+
+
+def of_layout(page: Page, buffer: torch.Tensor, tops: dict[str, float]) -> dict[str, float]:
+    """The share of its ceiling that each operation comes to."""
+    rows = filled(page, len(buffer))
+    shares = {}
+    for name, (run, moved, top) in operations(buffer, rows).items():
+        shares[name] = moved / timing.seconds(run) / tops[top]
+        print(f"  {name} {shares[name]:.3f}", flush=True)
+    stamps = pack(1, 1, torch.arange(len(rows)), 1, 1).cuda()
+    k.stamp(buffer, rows, stamps)
+    lifts = iter([False, True] * 99)
+    # Marked and lifted in turn: each time all rows are written.
+    taken = timing.seconds(lambda: k.poison(buffer, rows, lifted=next(lifts)))
+    shares["poison"] = len(rows) * (rows.row_bytes + 32) / taken / tops["copy"]
+    bad, _ = k.verify(buffer, rows, stamps, torch.full((1, 4), -1).expand(len(rows), 4))
+    if len(bad) and bool(bad.any()) and not bool(bad.all()):
+        raise SystemExit("poison left some rows marked and others not")
+    return shares
+
+
+def of_blocks(
+    one: torch.Tensor, pinned: torch.Tensor, tops: dict[str, float]
+) -> dict[str, float]:  # fmt: skip
+    """copy_blocks and swap of whole pages, in no order."""
+    count = len(pinned) // BLOCK
+    seed = torch.Generator().manual_seed(1)
+    here = torch.randperm(count, generator=seed) * BLOCK
+    there = (torch.randperm(count, generator=seed) + count) * BLOCK
+    copied, swapped = 2 * count * BLOCK, count * BLOCK
+    far = torch.arange(count) * BLOCK
+    copy = timing.seconds(lambda: k.copy_blocks(one, here, there, BLOCK))
+    around = timing.seconds(lambda: k.copy_blocks(one, here, here.roll(1), BLOCK))
+    load = timing.seconds(lambda: k.swap(pinned, one, far, here, BLOCK))
+    store = timing.seconds(lambda: k.swap(one, pinned, here, far, BLOCK))
+    return {
+        "copy_blocks": copied / copy / tops["copy"],
+        "copy_blocks onto what is read (twice the bytes)": copied / around / tops["copy"],
+        "swap from host": swapped / load / tops["from host"],
+        "swap to host": swapped / store / tops["to host"],
+    }
+
+
+def of_codes() -> dict[str, float]:
+    """Bytes read and written a second by what converts; no ceiling is claimed for these."""
+    values = torch.randn((1 << 18, 512), device="cuda")
+    packed = k.compress(values, 128)
+    moved = values.numel() * 4 + packed.numel()
+    return {
+        "compress": moved / timing.seconds(lambda: k.compress(values, 128)),
+        "decompress": moved / timing.seconds(lambda: k.decompress(packed, 512, 128)),
+    }
+
+
+def run() -> dict[str, Any]:
+    """Shares of the ceilings, by layout and operation."""
+    one, two = (torch.zeros(SIZE, dtype=torch.uint8, device="cuda") for _ in range(2))
+    one.random_(0, 256)
+    pinned = torch.zeros(SIZE // 4, dtype=torch.uint8).pin_memory()
+    tops = timing.ceilings(one, two, pinned)
+    print({name: f"{top / 1e9:.0f} GB/s" for name, top in tops.items()}, flush=True)
+    del two
+    found: dict[str, Any] = {"ceilings": tops, "layouts": {}}
+    for name, page in layouts().items():
+        found["layouts"][name] = of_layout(page, one, tops)
+        shown = ", ".join(f"{n} {s:.2f}" for n, s in found["layouts"][name].items())
+        print(f"{name}: {shown}", flush=True)
+    found["blocks"] = of_blocks(one, pinned, tops)
+    found["codes"] = of_codes()
+    print(found["blocks"], found["codes"], flush=True)
+    return found
+
+
+def sweep() -> dict[str, Any]:
+    """The shares that other constants come to: which ones the kernels should have."""
+    one, two = (torch.zeros(SIZE // 2, dtype=torch.uint8, device="cuda") for _ in range(2))
+    pinned = torch.zeros(SIZE // 4, dtype=torch.uint8).pin_memory()
+    tops = timing.ceilings(one, two, pinned)
+    two = torch.empty(0)
+    found: dict[str, Any] = {}
+    pages = list(layouts().items())
+    for name, page in (pages[0], pages[1], pages[5]):
+        works = operations(one, filled(page, len(one)))
+        for tile, across, warps in SWEPT:
+            k.TILE, k.ACROSS, k.WARPS = tile, across, warps
+            key = f"tile {tile} across {across} warps {warps}"
+            try:
+                shares = {
+                    each: round(moved / timing.seconds(run, 3) / tops[top], 3)
+                    for each, (run, moved, top) in works.items()
+                    if each in ("stamp", "verify", "fingerprint", "gather")
+                }
+            except triton.runtime.errors.OutOfResources as too_much:
+                print(name, key, too_much, flush=True)
+                continue
+            found.setdefault(key, {})[name] = shares
+            print(name, key, shares, flush=True)
+    here = torch.arange(len(pinned) // BLOCK) * BLOCK
+    for stretch in (512, 1024, 2048, 4096):
+        for warps in (4, 8):
+            k.STRETCH, k.WARPS = stretch, warps
+            copy = timing.seconds(lambda: k.copy_blocks(one, here, here + len(pinned), BLOCK), 3)
+            load = timing.seconds(lambda: k.swap(pinned, one, here, here, BLOCK), 3)
+            store = timing.seconds(lambda: k.swap(one, pinned, here, here, BLOCK), 3)
+            moved = len(here) * BLOCK
+            found[f"stretch {stretch} warps {warps}"] = shares = {
+                "copy_blocks": round(2 * moved / copy / tops["copy"], 3),
+                "from host": round(moved / load / tops["from host"], 3),
+                "to host": round(moved / store / tops["to host"], 3),
+            }  # fmt: skip
+            print(stretch, warps, shares, flush=True)
+    return found

@@ -1,0 +1,100 @@
+"""Replays at cache depth on the device: they must come out as they do on the CPU."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from hkvtool.analyzers import check
+from hkvtool.model.event import Event
+from hkvtool.model.shipped import shipped
+from hkvtool.replay.arms import Setting, survey
+from hkvtool.replay.confirming import confirm
+from hkvtool.replay.whole import replay
+from hkvtool.store import open_trace
+
+DEMO = ("A01", "A33", "B10")
+"""The bugs that `hkvtool demo` shows."""
+
+SECONDS = 45
+"""For all cases; those that come too late are counted as not run."""
+
+
+def run(traces: list[str]) -> dict[str, Any]:
+    """Traces whole, then the cases of public bugs, arm by arm."""
+    whole = {}
+    for path in [*(str(shipped("cases") / name / "good.jsonl") for name in DEMO),
+                 *(str(shipped("cases") / name / "bad.jsonl") for name in DEMO),
+                 *recorded(), *traces]:  # fmt: skip
+        whole[label(path)] = found = compared(path)
+        print(label(path), found, flush=True)
+    return {"whole": whole, "cases": cases()}
+
+
+def recorded() -> list[str]:
+    """The traces recorded in a stock engine that come with the package."""
+    root = Path(str(shipped("real")))
+    return [str(path) for path in sorted(root.glob("*/*.jsonl"))]
+
+
+def label(path: str) -> str:
+    return "/".join(Path(path).parts[-3:])
+
+
+def events_of(path: str) -> list[Event]:
+    """A trace's events."""
+    with open_trace(path) as trace:
+        return list(trace.events())
+
+
+def compared(path: str) -> dict[str, Any]:
+    """A whole trace on the device, and whether the CPU's reads found the same."""
+    events = events_of(path)
+    sequences = survey(events)
+    out: dict[str, Any] = {"events": len(events)}
+    accounts = {}
+    for device in ("cpu", "cuda"):
+        started = time.perf_counter()
+        found = replay(Setting(events, sequences, device)).as_json()
+        out[f"{device} seconds"] = round(time.perf_counter() - started, 2)
+        accounts[device] = {key: value for key, value in found.items() if key != "device"}
+    out.update({key: accounts["cuda"][key] for key in ("reads", "rows", "wrong_rows", "bytes")})
+    out["same"] = accounts["cpu"] == accounts["cuda"]
+    if not out["same"]:
+        print(accounts, flush=True)
+    return out
+
+
+def cases() -> dict[str, Any]:
+    """Each finding of each case: the device's verdict, and the CPU's where it is another."""
+    started = time.perf_counter()
+    verdicts: dict[str, int] = {}
+    other, late, count = [], 0, 0
+    for folder in sorted(Path(str(shipped("cases"))).iterdir()):
+        bad = folder / "bad.jsonl"
+        if not bad.is_file():
+            continue
+        if time.perf_counter() - started > SECONDS:
+            late += 1
+            continue
+        events = events_of(str(bad))
+        sequences = survey(events)
+        report = check(iter(events))
+        for finding in report.findings:
+            if finding.cause:
+                continue
+            told = {}
+            for device in ("cpu", "cuda"):
+                setting = Setting(events, sequences, device, runs=3)
+                result = confirm(setting, report, finding)
+                arms = [None if arm is None else (arm.runs, arm.corrupt, arm.account.wrong_at)
+                        for arm in (result.fault, result.control)]  # fmt: skip
+                told[device] = (result.verdict, arms)
+            count += 1
+            verdicts[told["cuda"][0]] = verdicts.get(told["cuda"][0], 0) + 1
+            if told["cpu"] != told["cuda"]:
+                other.append(f"{folder.name} {finding.code}: {told}")
+                print(other[-1], flush=True)
+    return {"findings": count, "verdicts": verdicts, "not as on the CPU": other,
+            "cases not run": late, "seconds": round(time.perf_counter() - started, 1)}  # fmt: skip
