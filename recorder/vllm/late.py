@@ -4,41 +4,64 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from hkvtool.recorder.vllm.declare import declare
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.pool_state import PoolState
+from hkvtool.recorder.vllm.transfer_hooks import follow_worker
 
 _UNKNOWN_HOLDER = "before the recording"
 
+_OFFLOADING = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker"
 
-def running() -> list[Any]:
-    """The cache managers that this process has."""
-    module = sys.modules.get("vllm.v1.core.kv_cache_manager")
-    if module is None:
-        return []
+
+@dataclass(frozen=True)
+class Running:
+    """What this process has of an engine that was there before the hooks."""
+
+    managers: list[Any]
+    """Its cache managers."""
+    offloading: list[Any]
+    """The workers of its offloading connector that have begun."""
+
+
+def running() -> Running:
+    """What an engine has made in this process so far; a search of the whole heap."""
+    manager = getattr(sys.modules.get("vllm.v1.core.kv_cache_manager"), "KVCacheManager", None)
+    offload = getattr(sys.modules.get(_OFFLOADING), "OffloadingConnectorWorker", None)
+    if manager is None and offload is None:
+        return Running([], [])
     # An engine core freezes its heap once it has started, and no object of a frozen heap is listed.
     frozen, collects = gc.get_freeze_count() > 0, gc.isenabled()
     gc.disable()
     try:
         if frozen:
             gc.unfreeze()
-        return [m for m in gc.get_objects() if type(m) is module.KVCacheManager]
+        kinds = manager, offload
+        found = [o for o in gc.get_objects() if type(o) in kinds]
     finally:
         if frozen:
             gc.freeze()
         if collects:
             gc.enable()
+    return Running(
+        [o for o in found if type(o) is manager],
+        [o for o in found if type(o) is offload and getattr(o, "worker", None) is not None],
+    )
 
 
-def take_over(hooks: Hooks, managers: list[Any]) -> None:
-    """Declare cache managers that came before the hooks, with a `state` event of each pool."""
-    for manager in managers:
+def take_over(hooks: Hooks, found: Running) -> None:
+    """Declare cache managers that came before the hooks, with a `state` event of each pool, and
+    follow the transfers of their connector from here on."""
+    for worker in found.offloading:
+        follow_worker(hooks, worker)
+    for manager in found.managers:
         declare(hooks, manager)
         for pool in dict.fromkeys(m.block_pool for m in manager.coordinator.single_type_managers):
             hooks.tell.event(state(hooks.pool(pool), manager))
-    if managers:
+    if found.managers:
         # A pause before has withdrawn it.
         hooks.tell.event({"ev": "evidence", "evidence": list(hooks.evidence)})
 

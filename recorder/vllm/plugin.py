@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hkvtool.recorder.environment import asked
 
 if TYPE_CHECKING:
-    from hkvtool.recorder.vllm.hooks import Hooks
+    from hkvtool.recorder.vllm.beginning import Beginning
 
-_attached: list[Hooks] = []
+_begun: list[Beginning] = []
 
 
 def register() -> None:
@@ -27,21 +27,23 @@ def register() -> None:
 def start(recording: Any) -> None:
     """Hook the engine, and go on from what it has if it has begun."""
     from hkvtool.recorder.vllm.attach import attach
-    from hkvtool.recorder.vllm.late import running, take_over
+    from hkvtool.recorder.vllm.beginning import Beginning
 
-    if _attached:
+    if _begun:
         return
-    # A search of the whole heap: behind the hooks, steps would pass that nothing is declared of.
-    managers = running()
-    hooks = attach(recording.emit_dict, recording.emitter, name_of=_names(recording), note=_note())
-    _attached.append(hooks)
-    take_over(hooks, managers)
+    name_of, note = _names(recording), _note()
+    _begun.append(
+        Beginning(
+            lambda: attach(recording.emit_dict, recording.emitter, name_of=name_of, note=note)
+        )
+    )
+    _begun[0].begin()
 
 
 def stop(recording: Any) -> None:
     """Put the engine's own functions back."""
-    while _attached:
-        _attached.pop().remove()
+    while _begun:
+        _begun.pop().end()
 
 
 def _names(recording: Any) -> Any:

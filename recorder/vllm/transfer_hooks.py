@@ -101,24 +101,29 @@ class Transfers:
 
 
 def worker_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
-    """The connector's worker is there, of a class that may come from anywhere: its four functions
-    are wrapped now."""
+    """The connector's worker is there."""
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         try:
-            hooks.transfers = Transfers(hooks, self)
-            cls = type(self.worker)
-            for name, make in _FUNCTIONS.items():
-                target = find(cls, name)
-                if not isinstance(target, str) and not is_wrapped(cls, name):
-                    wrapped = make(hooks, target.function)
-                    hooks.install(f"{cls.__name__}.{name}", target, wrapped, ())
+            follow_worker(hooks, self)
         except Exception as e:
             hooks.fail("offload worker", e)
         return result
 
     return wrapper
+
+
+def follow_worker(hooks: Hooks, connector: Any) -> None:
+    """Follow the transfers of a connector's worker, which is of a class that may come from
+    anywhere: its four functions are wrapped now."""
+    hooks.transfers = Transfers(hooks, connector)
+    cls = type(connector.worker)
+    for name, make in _FUNCTIONS.items():
+        target = find(cls, name)
+        if not isinstance(target, str) and not is_wrapped(cls, name):
+            wrapped = make(hooks, target.function)
+            hooks.install(f"{cls.__name__}.{name}", target, wrapped, ())
 
 
 def jobs_seen(hooks: Hooks, original: Any) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from hkvtool.recorder.patches import is_wrapped
 from hkvtool.recorder.vllm import attach as attaching
 from hkvtool.recorder.vllm.attach import attach, attach_report
 from hkvtool.recorder.vllm.choke_points import POINTS
-from hkvtool.recorder.vllm.late import running, take_over
+from hkvtool.recorder.vllm.late import Running, running, take_over
 
 
 def outcome(folder: Path, steps: int = 90, recurrent: bool = True) -> str:
@@ -125,14 +125,14 @@ def test_beginning_in_the_middle(tmp_path: Path) -> None:
     folded = Folded()
     gc.freeze()  # as an engine core does when it has started
     try:
-        managers = [m for m in running() if m is made.scheduler.kv_cache_manager]
+        managers = [m for m in running().managers if m is made.scheduler.kv_cache_manager]
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
     assert managers, "a frozen heap hides the engine"
     hooks = attach(folded)
     try:
-        take_over(hooks, managers)
+        take_over(hooks, Running(managers, []))
         assert [e["ev"] for e in folded.events[:3]] == ["trace", "pool", "group"]
         mine = hooks.pool(made.scheduler.kv_cache_manager.block_pool).name
         state = next(e for e in folded.events if e["ev"] == "state" and e["pool"] == mine)
