@@ -6,12 +6,11 @@ everything before it counts; memory stays within a small multiple of the message
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from hkvtool.importers.json_values import Unread, json_values
 from hkvtool.importers.kv_events import KvEvent, Reject, events_of
 from hkvtool.model.errors import HkvError
 
@@ -21,8 +20,6 @@ MOST_EVENTS = 100_000
 _MOST_PROBLEMS = 100
 _MOST_ITEMS = 1 << 20
 """Of one list or map."""
-
-_DEEPEST = 32
 
 MISSING = "msgpack is needed to read this, and is not installed"
 HINT = "pip install 'hkvtool[listen]', or `pip install msgpack` beside it"
@@ -190,66 +187,3 @@ def _take_json(batch: Batch, offset: int, value: Any) -> None:
 def _rank(value: Any, otherwise: int | None = None) -> int | None:
     plain = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
     return value if plain else otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """In place of a JSON value that cannot be read; nothing comes behind it."""
-
-    problem: str
-
-
-def json_values(text: str, start: int = 0) -> Iterator[tuple[int, Any]]:
-    """The items of a JSON array, or the values that stand one after the other, with their offsets
-    in characters. Only one is in memory at a time."""
-    position = _blank(text, start)
-    inside = text.startswith("[", position)
-    if inside:
-        position = _blank(text, position + 1)
-    while position < len(text):
-        if inside and text[position] == "]":
-            position = _blank(text, position + 1)
-            if position < len(text):
-                yield position, Unread("something behind the list")
-            return
-        try:
-            value, end = _DECODER.raw_decode(text, position)
-        except json.JSONDecodeError as e:
-            yield e.pos, Unread(f"not JSON: {e.msg}")
-            return
-        except (ValueError, RecursionError) as e:
-            yield position, Unread(f"not JSON: {str(e)[:80]}")
-            return
-        if _too_deep(value):
-            value = Unread("nested too deeply")
-        yield position, value
-        position = _blank(text, end)
-        if inside and position < len(text) and text[position] == ",":
-            position = _blank(text, position + 1)
-    if inside:
-        yield len(text), Unread("the list has no end")
-
-
-_DECODER = json.JSONDecoder()
-_SPACE = " \t\r\n"
-
-
-def _blank(text: str, position: int) -> int:
-    while position < len(text) and text[position] in _SPACE:
-        position += 1
-    return position
-
-
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, (dict, list))
-        ]
-        if not level:
-            return False
-    return True

@@ -135,7 +135,7 @@ def _of_engine(value: Any) -> KvEvent:
         None if group is None else f"group{group}"[:64],
         where,
         None if parent is None else hash_bytes(parent),
-        _count(data.get("event_id")),
+        count_of(data.get("event_id")),
         facts,
     )
 
@@ -171,8 +171,8 @@ def _hashes(data: Mapping[str, Any]) -> tuple[bytes, ...]:
 def _of_levels(value: Mapping[str, Any]) -> list[KvEvent]:
     """An event of TensorRT-LLM. A window is a group: blocks of another are of another pool."""
     data = value["data"]
-    window = _count(value.get("window_size"))
-    number = _count(value.get("event_id"))
+    window = count_of(value.get("window_size"))
+    number = count_of(value.get("event_id"))
     group = None if window is None else f"window{window}"
     facts: dict[str, int | str] = {} if window is None else {"window": window}
     kind = data.get("type")
@@ -221,11 +221,12 @@ def _stored_by_level(
 
 
 def _level(value: Any) -> str:
-    level = _count(value)
+    level = count_of(value)
     return _LEVELS[min(level or 0, len(_LEVELS) - 1)]
 
 
-def _count(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
+    """A number from 0 on, or None. Raises Reject."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:

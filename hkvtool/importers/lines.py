@@ -71,7 +71,9 @@ class WireLines:
         if wseq is not None:
             told["wseq"] = wseq
         if event.group is not None:
-            told["group"] = event.group
+            # A lower tier's copies are a group of their own, as everywhere in a trace.
+            low = event.medium not in (None, "gpu")
+            told["group"] = f"{event.group}@{event.medium}" if low else event.group
             self.grouped += 1
         hashes = [self._names.hash(h) for h in event.hashes]
         if event.kind != "cleared":
@@ -96,15 +98,20 @@ class WireLines:
         self.unread += beside.get("count", 1)
         return unread(offset, problem, actor=actor, **beside)
 
-    def restart(self, actor: str, wseq: int) -> Line:
+    def restart(self, actor: str, wseq: int | None) -> Line:
         """The line that says that a publisher was started anew: what it held is gone."""
         for (lane, _, _), held in self.held.items():
             if lane == actor:
                 held.hashes.clear()
+        numbered = {} if wseq is None else {"wseq": wseq}
         return {
-            "ev": "wire", "kind": "cleared", "lane": self._lane, "actor": actor, "wseq": wseq,
+            "ev": "wire",
+            "kind": "cleared",
+            "lane": self._lane,
+            "actor": actor,
+            **numbered,
             "reason": "the publisher was started anew",
-        }  # fmt: skip
+        }
 
     def rows(self) -> Iterator[tuple[str, str, str, int, int, int, int]]:
         """Lane, group, medium; hashes stored, removed, held now, removed without being seen."""

@@ -43,6 +43,10 @@ class Keyed:
         return self._name(value.encode("utf-8", "replace"))[:16]
 
 
-def _random_key() -> Name:
-    key = os.urandom(16)
+def names_under(key: bytes) -> Name:
+    """Names under a key: those that a recording under the same key has."""
     return lambda value: blake2b(value, digest_size=8, key=key).hexdigest()
+
+
+def _random_key() -> Name:
+    return names_under(os.urandom(16))
