@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
+from typing import IO, Protocol
 
 from hkvtool.model.errors import HkvError
 from hkvtool.recorder.environment import JOIN, RECORD
@@ -32,6 +33,19 @@ _OUT_WITHIN = 1.5
 
 _SEALED_WITHIN = 600.0
 """Seconds that a sealer may take for what is left in the rings."""
+
+
+class Screen(Protocol):
+    """What may have the terminal while the program runs. It can be left with the wish that the
+    program ends, or that it goes on."""
+
+    def open(self) -> None: ...
+
+    @property
+    def left(self) -> bool: ...
+
+    @property
+    def ends(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -109,12 +123,15 @@ def launch(
     told: Callable[[Status | None], None],
     asked: Callable[[], None],
     ended: Callable[[Ended], None],
+    output: IO[bytes] | None = None,
+    screen: Screen | None = None,
 ) -> int:
     """Run a program that records to `folder`; returns its exit code, as a shell has it.
 
     `told` gets the status every so often; `asked` is called after a SIGUSR1; `ended` once, when
     everything is sealed: at the end of the program, or after `duration` seconds, when the program
-    goes on without being recorded. Raises HkvError where it cannot be started.
+    goes on without being recorded. Where a `screen` has the terminal, the program gets no input
+    and writes to `output`. Raises HkvError where it cannot be started.
     """
     first = SealerProcess(folder.path, bounds, folder.descriptors)
     sealer: SealerProcess | None = first
@@ -122,7 +139,10 @@ def launch(
     with signals.caught():
         environment = {**os.environ, RECORD: folder.path, JOIN: "1"}
         try:
-            program = subprocess.Popen(command, env=environment)
+            program = subprocess.Popen(
+                command, env=environment, stdout=output, stderr=output,
+                stdin=None if screen is None else subprocess.DEVNULL,
+            )  # fmt: skip
         except OSError as e:
             first.end()
             raise HkvError(
@@ -130,10 +150,16 @@ def launch(
                 hint="after `--` comes the program, as you would start it without hkvtool",
             ) from e
         signals.program = program
+        if screen is not None:
+            screen.open()
         until = None if duration is None else monotonic() + duration
         while program.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 program.wait(_LOOK)
+            if screen is not None and screen.left:
+                if screen.ends:
+                    program.send_signal(signal.SIGINT)
+                screen = None
             if sealer is None:
                 continue
             told(sealer.look())

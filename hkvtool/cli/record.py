@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkvtool.cli.amounts import seconds, shown_bytes, size
-from hkvtool.cli.recorded import ending, folder_of, settings_of, tell_begin
+from hkvtool.cli.live_screen import LiveScreen
+from hkvtool.cli.recorded import beside, ending, folder_of, settings_of, tell_begin
 from hkvtool.cli.status_line import StatusLine, expected_a_day
 from hkvtool.model.errors import HkvError
 
 if TYPE_CHECKING:
     from hkvtool.recorder.launcher import Ended
+    from hkvtool.recorder.sealing import Status
 
 
 _RATED_FROM = 60.0
@@ -74,6 +77,14 @@ def command(
         Path | None,
         typer.Option("--hash-key", metavar="FILE", help="Key of the hashes; else a random one."),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Look at it meanwhile, as `hkvtool tui` does. What PROGRAM prints goes to a .log "
+            "file beside the trace, and it gets no input.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing trace.")] = False,
 ) -> int:
     """Start PROGRAM and record what the KV cache of its engine does.
@@ -94,6 +105,7 @@ def command(
     bounds = Bounds(size(max_size, "--max-size"), seconds(keep, "--keep"))
     lasts = seconds(duration, "--duration")
     place = folder_of(output, force=force)
+    screen = LiveScreen(place, beside(place, ".log"), force=force) if live else None
     folder = Folder.make(place, settings, force=force)
     if isinstance(folder, Off):
         raise folder.error()
@@ -102,17 +114,34 @@ def command(
     began = monotonic()
     made: list[int] = []
 
+    def tell(now: Status | None) -> None:
+        if screen is None or screen.left:
+            status.tell(now)
+
     def finish(ended: Ended) -> None:
         status.end()
         folder.end(complete=not ended.died)
-        _tell_end(ended, monotonic() - began)
+        lasted = monotonic() - began
+        if screen is not None:
+            screen.wait()
+        _tell_end(ended, lasted)
         made.append(ending(folder.path, output, force=force))
 
+    def snapshot() -> None:
+        said = _snapshot(folder.path)
+        if screen is None or screen.left:
+            print(said, file=sys.stderr)
+        else:
+            screen.log.write(said.encode() + b"\n")
+
     try:
-        with status.shown():
+        with ExitStack() as stack:
+            stack.enter_context(status.shown())
+            if screen is not None:
+                stack.enter_context(screen)
             code = launch(
-                program, folder, bounds=bounds, duration=lasts, told=status.tell,
-                asked=lambda: _snapshot(folder.path), ended=finish,
+                program, folder, bounds=bounds, duration=lasts, told=tell, asked=snapshot,
+                ended=finish, output=None if screen is None else screen.log, screen=screen,
             )  # fmt: skip
     except HkvError:
         folder.discard()
@@ -120,13 +149,13 @@ def command(
     return code or max(made, default=0)
 
 
-def _snapshot(folder: str) -> None:
+def _snapshot(folder: str) -> str:
     from hkvtool.recorder.snapshot import snapshot
 
     try:
-        print(f"hkvtool: snapshot in {snapshot(folder, 'signal')}", file=sys.stderr)
+        return f"hkvtool: snapshot in {snapshot(folder, 'signal')}"
     except HkvError as e:
-        print(f"hkvtool: no snapshot: {e.what}", file=sys.stderr)
+        return f"hkvtool: no snapshot: {e.what}"
 
 
 def _tell_end(ended: Ended, lasted: float) -> None:

@@ -58,6 +58,7 @@ ACTIONS = (
     Action("let_go", "escape", "let go of the filter, then of the finding", "Look"),
     Action("check", "r", "run every rule over the trace, or cancel it", "Look"),
     Action("confirm", "x", "confirm, minimize or export the finding", "Look", "do", ("findings",)),
+    Action("printed", "o", "what the program prints that `record --live` runs", "Look"),
     Action("copy_command", "y", "copy the command line that shows this", "Look"),
     Action("screenshot", "s", "save the screen as an SVG picture", "Look"),
     Action("theme", "t", "dark, light", "Look"),

@@ -21,6 +21,7 @@ from hkvtool.tui.actions import ACTIONS, VIEWS
 from hkvtool.tui.asking import Asking
 from hkvtool.tui.axis_lines import Axis
 from hkvtool.tui.axis_view import AxisView
+from hkvtool.tui.beside import Beside
 from hkvtool.tui.block_lines import block_lines
 from hkvtool.tui.finding_lines import (
     by_cause,
@@ -74,8 +75,10 @@ class Tui(Asking):
     ]  # fmt: skip
 
     def __init__(self, session: Session, *, name: str, start: int | None = None,
-                 view: str | None = None, check: bool | None = None) -> None:  # fmt: skip
+                 view: str | None = None, check: bool | None = None,
+                 beside: Beside | None = None) -> None:  # fmt: skip
         super().__init__()
+        self.beside = beside
         self.follow(session, name, start, check)
         self.palette = DARK
         self.current = view or "map"
@@ -181,12 +184,21 @@ class Tui(Asking):
         """What one is looking at."""
         if self.error:
             return line((f" {shown(self.error)}", "bad"))
+        if self.session.last < self.session.first:
+            return self._waiting()
         if self.filter:
             return line((" only ", "warn"), (shown(self.filter.text), "bold"),
                         ("   esc lets everything through", "dim"))  # fmt: skip
         if self.finding is not None:
             return line(" ", *headline(self.finding, width - 2))
         return line((f" {words.about(self.current)}", "dim"))
+
+    def _waiting(self) -> Line:
+        """A recording in which nothing has happened yet."""
+        live, printed = self.session.live, self.beside.printed() if self.beside else []
+        what = "nothing was recorded" if live is None or live.over else "waiting for an event"
+        said = f"   it prints: {shown(printed[-1])}   o shows more" if printed else ""
+        return line((f" {what}", "warn"), (said, "dim"))
 
     def show_view(self) -> None:
         """The view that is open, and the panel beside it."""

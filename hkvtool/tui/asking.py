@@ -10,12 +10,16 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
 from hkvtool.tui import words
 from hkvtool.tui.filters import BlockFilter, parsed
-from hkvtool.tui.prompt import Prompt
+from hkvtool.tui.lines import line
+from hkvtool.tui.prompt import Choice, Page, Prompt
 from hkvtool.tui.travelling import Travelling
 
 
 class Asking(Travelling):
     """What is typed, and what is let go of."""
+
+    goes_on = False
+    """Whether the program that is recorded is to go on when this is left."""
 
     # --- asking ----------------------------------------------------------------------------
 
@@ -119,6 +123,29 @@ class Asking(Travelling):
         else:
             self.req = None
             self.show_all()
+
+    async def action_quit(self) -> None:
+        live = self.session.live
+        if self.beside is None or live is None or live.over:
+            self.exit()
+            return
+
+        def answered(found: str | None) -> None:
+            if found is not None:
+                self.goes_on = found == "l"
+                self.exit()
+
+        choices = {"e": "end the program and make the trace",
+                   "l": "leave the screen; the program and its recording go on"}  # fmt: skip
+        self.push_screen(Choice("The program is still running", choices), answered)
+
+    def action_printed(self) -> None:
+        if self.beside is None:
+            self.notify("there is none: `hkvtool record --live` runs one under this screen")
+            return
+        lines = [line(shown(text)) for text in self.beside.printed()]
+        head = line((f"{shown(self.beside.log)}, its end", "dim"))
+        self.push_screen(Page([*lines, line(""), head], at_end=True))
 
     def action_confirm(self) -> None:
         from hkvtool.tui.jobs import JobScreen

@@ -26,6 +26,7 @@ from hkvtool.tui.session import Look, Session, roots_of
 from hkvtool.tui.tables import AROUND, REQUEST_KINDS, TRANSFER_KINDS, RequestRow
 
 if TYPE_CHECKING:
+    from hkvtool.tui.beside import Beside
     from hkvtool.tui.live import Live
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class Following(App[None]):
 
     current: str
     view_asked: bool
+    beside: Beside | None = None
 
     def show_all(self) -> None:
         """Draw everything anew."""
@@ -232,12 +234,15 @@ class Following(App[None]):
         live = self.session.live
         assert live is not None
         self.timeline = live.axis()
-        self._around, self._stretches = {}, {}
-        if at_end and self.tailing:
-            self.wanted_pos = self.session.last
         if self.block is not None and self.block in self._life:
             self._read_life(more=True)
-        self.ask()
+        if at_end and self.tailing:
+            self._around, self._stretches = {}, {}
+            self.wanted_pos = self.session.last
+            self.ask()
+        else:
+            # Whoever looks at something is not disturbed.
+            self.show_axis()
 
     def _found(self, report: Report | None) -> None:
         """What a check found that goes along with a recording."""
@@ -345,7 +350,8 @@ class Following(App[None]):
         words_ = []
         live = self.session.live
         if live is not None:
-            words_.append("recorded" if live.over else "● live" if self.tailing else "❚❚ live")
+            done = "recorded, q makes the trace" if self.beside else "recorded"
+            words_.append(done if live.over else "● live" if self.tailing else "❚❚ live")
             if live.behind:
                 words_.append("catching up")
             if live.dropped:
@@ -359,7 +365,9 @@ class Following(App[None]):
             )
         if self._playing is not None:
             words_.append(f"▶ {self.speed}×")
-        if not self.settled and self.look is not None and self.look.pos != self.wanted_pos:
+        along = live is not None and self.tailing and self.wanted_pos >= self.session.last
+        away = self.look is not None and self.look.pos != self.wanted_pos
+        if not self.settled and away and not along:
             words_.append(f"→ {self.wanted_pos:,}")
         return " · ".join(words_) + ("  " if words_ else "")
 

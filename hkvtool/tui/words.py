@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -193,11 +194,11 @@ def moment_text(ts: int | None, first_ts: int | None, step: int | None) -> str:
 def reproduce(path: str, view: str, pos: int, block: tuple[str, int] | None, finding: str | None,
               req: str | None) -> str:  # fmt: skip
     """The command line that shows the same without a screen."""
-    quoted = shown(path) if " " not in path else f"'{path}'"
+    quoted = shown(shlex.quote(path))
     if view == "findings":
         return f"hkvtool check {quoted} --all"
     if view in ("requests", "hit") and req:
-        return f"hkvtool request {quoted} {shown(req)}"
+        return f"hkvtool request {quoted} {shown(shlex.quote(req))}"
     if view in ("map", "block") and block:
-        return f"hkvtool block {quoted} {shown(block[0])}:{block[1]} --at {pos}"
+        return f"hkvtool block {quoted} {shown(shlex.quote(f'{block[0]}:{block[1]}'))} --at {pos}"
     return f"hkvtool events {quoted} --since {max(1, pos - 20)} --until {pos + 20}"

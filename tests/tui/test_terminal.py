@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hkvtool.store import open_trace
+
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 
 
@@ -53,7 +55,8 @@ def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
     def run(*args: str, **env: str) -> Terminal:
         inherited = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TERM": "screen-256color"}
-        command = [sys.executable, "-m", "hkvtool", "tui", *args]
+        words = args if args[0] == "record" else ("tui", *args)
+        command = [sys.executable, "-m", "hkvtool", *words]
         opened.append(Terminal(tmp_path / f"t{len(opened)}", command, inherited | env))
         return opened[-1]
 
@@ -94,3 +97,92 @@ def test_what_cannot_be_read_leaves_the_terminal_as_it_was(tmp_path: Path, termi
     screen = terminal(str(broken))
     text = screen.until("EXIT=3")
     assert "error:" in text and "Traceback" not in text
+
+
+ENGINE = """
+import sys, time
+from hkvtool.recorder.session import follow
+tell = None
+def start(recording):
+    global tell
+    recording.emit("trace", format="hkv/1", engine="toy", evidence=["host"])
+    recording.emit("pool", pool="gpu", medium="gpu", blocks=64)
+    recording.emit("group", group="kv", form="compressed", pool="gpu", block_tokens=16)
+    tell = recording.emitter("alloc", ("req", "group", "blocks"))
+print("\\x1b[31mloading\\x1b[0m \\x07", flush=True)
+sys.stdin.read()
+time.sleep(0.3)
+follow(start, lambda recording: None)
+try:
+    for n in range(int(sys.argv[1])):
+        tell(f"r{n}", "kv", [1 + n % 60])
+        time.sleep(0.002)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(3)
+"""
+
+
+@pytest.fixture
+def live(tmp_path: Path, terminal) -> Callable[[int], tuple[Terminal, Path]]:  # type: ignore[no-untyped-def]
+    """`record --live` over a program that does so many things."""
+
+    def run(times: int) -> tuple[Terminal, Path]:
+        program = tmp_path / "engine.py"
+        program.write_text(ENGINE)
+        trace = tmp_path / "t.duckdb"
+        args = ["-o", str(trace), "--live", "--", sys.executable, str(program), str(times)]
+        return terminal("record", *args), trace
+
+    return run
+
+
+def test_a_program_under_the_screen_is_ended_from_it(live) -> None:  # type: ignore[no-untyped-def]
+    screen, trace = live(1_000_000)
+    screen.until("● live")
+    screen.until("60 held")
+    screen.keys("o")
+    screen.until("│ loading \\x07")
+    # Right behind one another the two would be one key.
+    screen.keys("Escape")
+    screen.until("64 blocks")
+    screen.keys("C-c")
+    screen.until("still running")
+    screen.keys("Escape")
+    screen.until("? help")
+    screen.keys("q")
+    screen.until("still running")
+    screen.keys("e")
+    text = screen.until("EXIT=3")
+    assert "interrupted" not in text and "events" in text
+    assert "interrupted" in trace.with_suffix(".log").read_text()
+    with open_trace(trace) as made:
+        assert made.kinds["alloc"] > 60
+    assert not trace.with_suffix(".hkv").exists()
+
+
+def test_only_the_screen_is_left(live) -> None:  # type: ignore[no-untyped-def]
+    screen, trace = live(1_500)
+    screen.until("● live")
+    screen.keys("q")
+    screen.until("still running")
+    screen.keys("l")
+    screen.until("EXIT=0")
+    with open_trace(trace) as made:
+        assert made.kinds["alloc"] == 1_500
+
+
+def test_a_program_that_ends_leaves_the_screen(live) -> None:  # type: ignore[no-untyped-def]
+    screen, trace = live(400)
+    screen.until("recorded, q makes the trace")
+    screen.until("event 403 of 403")
+    screen.keys("q")
+    screen.until("EXIT=0")
+    with open_trace(trace) as made:
+        assert made.kinds["alloc"] == 400
+
+
+def test_live_without_a_terminal_is_refused(tmp_path: Path, hkvtool) -> None:  # type: ignore[no-untyped-def]
+    found = hkvtool("record", "--live", "-o", str(tmp_path / "t.duckdb"), "--", "true")
+    assert found.code == 2 and "--live needs a terminal" in found.err
+    assert not list(tmp_path.iterdir())

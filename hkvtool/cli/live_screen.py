@@ -1,0 +1,93 @@
+"""The terminal application beside a program that is recorded: a process that has the terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.text import shown
+from hkvtool.tui.beside import GOES_ON
+
+_PATIENCE = 5.0
+"""Seconds that the application may take to give the terminal back."""
+
+
+class LiveScreen:
+    """As a context: what the program prints goes to a file meanwhile. Raises HkvError where that
+    cannot be, or there is no terminal."""
+
+    def __init__(self, recording: Path, log: Path, *, force: bool) -> None:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise HkvError(
+                "--live needs a terminal",
+                hint="`hkvtool tui NAME.hkv` in another one follows a recording as well",
+            )
+        self._recording, self.path = recording, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._opened = False
+        if log.exists() and not force:
+            raise HkvError(f"{log} is there already", hint="--force replaces it")
+        try:
+            fd = os.open(
+                log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
+        except OSError as e:
+            raise HkvError(f"cannot write {log}: {e.strerror or e}") from e
+        self.log: IO[bytes] = open(fd, "ab", buffering=0)  # noqa: SIM115
+
+    def open(self) -> None:
+        """Show the application."""
+        print(f"hkvtool: what it prints goes to {shown(self.path)}", file=sys.stderr)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hkvtool.tui.beside", os.path.abspath(self._recording),
+             os.path.abspath(self.path), os.getcwd()],
+            # Python looks for modules here first: it must be nobody's.
+            cwd=self._recording,
+        )  # fmt: skip
+        self._opened = True
+
+    @property
+    def left(self) -> bool:
+        """Whether the terminal is the program's and ours again."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the person who left wanted the program to end."""
+        code = None if self._process is None else self._process.returncode
+        if code in (Exit.OK, GOES_ON):
+            return code == Exit.OK
+        print("hkvtool: the screen failed; the program and its recording go on", file=sys.stderr)
+        return False
+
+    def wait(self) -> None:
+        """The recording is over: wait until it was looked at for long enough."""
+        if self._process is not None:
+            self._process.wait()
+
+    def __enter__(self) -> LiveScreen:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE)
+        self.log.close()
+        if self._opened:
+            print(f"hkvtool: what it printed is in {shown(self.path)}", file=sys.stderr)
+        else:
+            with suppress(OSError):
+                self.path.unlink()
