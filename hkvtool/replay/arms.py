@@ -29,7 +29,7 @@ class Setting:
     device: str = "cpu"
     budget: int = BUDGET
     runs: int = RUNS
-    programs: dict[tuple[int, str, bool, bool, Slice | None], Program] = field(default_factory=dict)
+    programs: dict[tuple[object, ...], Program] = field(default_factory=dict)
     """Programs of the finding under way: plans that differ in their order only share one."""
 
 
@@ -41,6 +41,9 @@ class Plan:
     events: Sequence[Event] | None = None
     believed: Believed | None = None
     recapture: bool = False
+    late: int | None = None
+    fresh: frozenset[tuple[str, int]] = frozenset()
+    """Blocks that the recording never names."""
     flip: tuple[int, int] | None = None
 
 
@@ -68,12 +71,12 @@ def survey(events: Sequence[Event]) -> Sequences:
 
 def compiled(setting: Setting, plan: Plan, part: Slice | None, *, thin: bool = False) -> Program:
     """The program of a plan."""
-    key = (id(plan.events), repr(plan.believed), plan.recapture, thin, part)
+    key = (id(plan.events), repr(plan.believed), plan.recapture, plan.late, thin, part)
     found = setting.programs.get(key)
     if found is None:
         compiler = Compiler(
-            setting.sequences, keep=None if part is None else part.blocks, thin=thin,
-            believed=plan.believed, recapture=plan.recapture,
+            setting.sequences, keep=None if part is None else part.blocks | plan.fresh, thin=thin,
+            believed=plan.believed, recapture=plan.recapture, late=plan.late,
         )  # fmt: skip
         found = compiler.compile(setting.events if plan.events is None else plan.events)
         if part is not None:
@@ -119,7 +122,7 @@ def run(
         try:
             arm = Arm(plan, program, Account())
             for _ in range(runs):
-                arm.account = lanes.run(steps, None if part is None else part.own)
+                arm.account = lanes.run(steps, None if part is None else part.own | plan.fresh)
                 arm.accounts.append(arm.account)
                 arm.runs += 1
                 arm.corrupt += counts(program, arm.account)

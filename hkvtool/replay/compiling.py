@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from hkvtool.model.event import Event
-from hkvtool.replay import moving, reading, upkeep, writing
+from hkvtool.replay import encoding, moving, reading, relocating, upkeep, writing
 from hkvtool.replay.cells import Area, Cells, Due, whole
 from hkvtool.replay.geometry import Geometry, Share
 from hkvtool.replay.graphs import Graphs
@@ -31,8 +31,8 @@ from hkvtool.state.requests import Requests
 Block = tuple[str, int]
 """A pool and the place of a block in it."""
 
-_FOLDED_AFTER = frozenset({"use", "write", "seal", "index", "zero", "copy"})
-"""Accesses meet the state before them."""
+_FOLDED_AFTER = frozenset({"use", "write", "seal", "index", "zero", "copy", "remap"})
+"""Accesses meet the state before them, and a remap the map before it."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Compiler:
 
     def __init__(
         self, sequences: Sequences, *, keep: frozenset[Block] | None = None, thin: bool = False,
-        believed: Believed | None = None, recapture: bool = False,
+        believed: Believed | None = None, recapture: bool = False, late: int | None = None,
     ) -> None:  # fmt: skip
         self.sequences = sequences
         self.keep = keep
@@ -75,7 +75,7 @@ class Compiler:
         self.order = Order()
         self.requests = Requests(self.fold)
         self.geometry = Geometry(self.fold.declared, thin=thin)
-        self.graphs = Graphs(recapture)
+        self.graphs = Graphs(recapture, late)
         self.epoch = 0
         self.steps: list[Step] = []
         self.seeds: list[Op] = []
@@ -84,8 +84,19 @@ class Compiler:
         """Pool, group and place of blocks that something in the trace has filled."""
         self.holds: dict[tuple[str, int, str], tuple[str, int, int]] = {}
         """Request and tokens that a block (pool, place, group) holds in line order."""
+        self.copied: list[tuple[str, str]] = []
+        """Groups of which one's blocks are copied into the other's."""
         self.begins: dict[str, Event] = {}
         self.ends: dict[str, Event] = {}
+        self.used: dict[tuple[str, str, str], set[int]] = {}
+        """Places that are touched, by group, pool and life of the pool's memory."""
+        self.stated: set[tuple[str, int]] = set()
+        """Pool and place of blocks of which a `state` says that something is written there."""
+        self.promised: dict[tuple[str, int, str], int] = {}
+        """Version that a hash stands for, by pool, place and group, where it states one."""
+        self.masked: set[tuple[str, int, str]] = set()
+        """Pool, place and group of blocks whose content is of another codec than the group's."""
+        self.removals: list[relocating.Removal] = []
         self.in_flight: set[int] = set()
         self.moving: dict[str, set[Block]] = {}
         self.dead: list[tuple[int, int, set[int], set[str]]] = []
@@ -104,8 +115,11 @@ class Compiler:
                 self.ends.setdefault(str(event.get("handle")), event)
             elif event.ev in ("store_begin", "load_begin"):
                 self.begins.setdefault(str(event.get("handle")), event)
+            elif event.ev == "copy" and "src_group" in event and "dst_group" in event:
+                self.copied.append((str(event["src_group"]), str(event["dst_group"])))
         for event in events:
             self._take(event.meant)
+        relocating.housed(self)
         head = Step(0, "recording", Stamp("seed", 0, -1, 0, (), None), self.seeds)
         tight = any(self.geometry.tight(p) for p in self.fold.declared.pools.values())
         thin = self.geometry.thin or tight
@@ -148,8 +162,9 @@ class Compiler:
     # --- naming ----------------------------------------------------------------------------
 
     def number(self, group: Group) -> int:
-        """The number of a group in stamps. Groups of two engines that hold the same content, and
-        a lower tier's copy, share the one of the first declared."""
+        """The number of a group in stamps. Groups of two engines that hold the same content, a
+        lower tier's copy, and groups of one form that blocks are copied between share the one of
+        the first declared."""
         found = self._numbers.get(group.name)
         if found is None:
             pool, declared = group.pool, self.fold.declared
@@ -159,6 +174,10 @@ class Compiler:
                 if other.id < pool.id and apart:
                     twin = declared.mirror(group, other) or group
                     break
+            for pair in self.copied:
+                for mate in map(declared.groups.get, pair):
+                    if group.name in pair and mate and mate.form == group.form:
+                        twin = min(twin, mate, key=lambda g: g.id)
             found = self._numbers[group.name] = twin.id + 1
         return found
 
@@ -217,6 +236,7 @@ class Compiler:
         expects: Mapping[str, Any] | None = None,
     ) -> Area:  # fmt: skip
         """Cells of a group's part of a pool, which from here on is touched there."""
+        self.used.setdefault((group.name, pool.name, space), set()).update(cells.blocks)
         return self.touch(self.geometry.share(group, pool, expects), pool, cells, space)
 
     def touch(self, share: Share, pool: Pool, cells: Cells, space: str = "") -> Area:
@@ -234,14 +254,10 @@ class Compiler:
         return self.area(group, pool, whole(self.geometry.rows(group), places), space)
 
     def storages(self, pools: Sequence[str]) -> tuple[str, ...]:
-        """The storages of pools in their present life."""
-        found = []
-        for touched in self._touched.values():
-            base, _, life = touched.name.partition("#")
-            pool = base.split("/")[0]
-            if pool in pools and self.graphs.suffix(pool) == (f"#{life}" if life else ""):
-                found.append(touched.name)
-        return tuple(dict.fromkeys(found))
+        """The storages of pools in their present life, as far as anything has touched them."""
+        bases = dict.fromkeys(t.name.partition("#")[0] for t in self._touched.values())
+        owners = [(base, base.split("/")[0]) for base in bases]
+        return tuple(base + self.graphs.suffix(pool) for base, pool in owners if pool in pools)
 
 
 def _lookup(c: Compiler, event: Event) -> None:
@@ -267,6 +283,35 @@ def _preempt(c: Compiler, event: Event) -> None:
     c.author(str(event.req)).extent.clear()
 
 
+def _stated(c: Compiler, event: Event) -> None:
+    pool = c.fold.declared.pools.get(str(event["pool"]))
+    if pool is not None:
+        counts = event.get("written") or ()
+        c.stated.update(
+            (pool.name, pool.map.get(block, block))
+            for block, count in zip(event["blocks"], counts, strict=False) if count
+        )  # fmt: skip
+
+
+def _allocated(c: Compiler, event: Event) -> None:
+    _, pool = c.fold.place(event)
+    if pool is None or not (c.stated or c.promised):
+        return
+    places = {pool.map.get(block, block) for block in event["blocks"]}
+    c.stated.difference_update((pool.name, place) for place in places)
+    for key in [k for k in c.promised if k[0] == pool.name and k[1] in places]:
+        del c.promised[key]
+
+
+def _published(c: Compiler, event: Event) -> None:
+    encoding.published(c, event)
+    group = c.fold.group(event["group"])
+    if group is not None and "version" in event:
+        for block in event["blocks"]:
+            place = group.pool.map.get(block, block)
+            c.promised[group.pool.name, place, group.name] = event["version"]
+
+
 def _weights(c: Compiler, event: Event) -> None:
     c.epoch += 1
 
@@ -277,7 +322,9 @@ _MAKE: dict[str, Any] = {
     "store_begin": moving.begin, "load_begin": moving.begin,
     "store_end": moving.end, "load_end": moving.end,
     "lookup": _lookup, "resume": _resume, "rollback": _rollback, "preempt": _preempt,
-    "weights": _weights, "dispatch": upkeep.dispatched, "retire": upkeep.retired,
-    "rebase": upkeep.rebased, "lease": upkeep.leased, "buffer": upkeep.buffer,
+    "publish": _published, "weights": _weights, "state": _stated, "alloc": _allocated,
+    "dispatch": upkeep.dispatched, "retire": upkeep.retired,
+    "rebase": relocating.rebased, "remap": relocating.remapped,
+    "lease": upkeep.leased, "buffer": upkeep.buffer,
     "capture": upkeep.graph, "launch": upkeep.graph,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from hkvtool.model.event import Event
@@ -39,7 +40,26 @@ _NO_BYTES = {
 }
 """Rules whose findings cost something other than right bytes: what they are about."""
 
+_NEEDS = {
+    "HKV301": "a kernel's read of what was resumed from",
+    "HKV401": "a device that refuses a misaligned address",
+    "HKV402": "memory beyond the region: an access there fails, or is of bytes that no trace holds",
+    "HKV602": "bytes that the stated route turns into another form",
+    "HKV605": "a read of what the transfer was to bring or to hold",
+    "HKV704": "the block in two hands: its bytes read after another request has written it",
+    "HKV708": "a write of other bytes than stand there, and a read of them by another holder",
+    "HKV801": "a length that is baked in, or a rebase that says which memory moved",
+    "HKV802": "a read of what the padding rows hit",
+    "HKV804": "a read behind the access to memory that has moved",
+    "HKV906": "what changed the bytes: the fingerprints differ, and no event between them writes",
+}
+"""What a trace must hold so that a finding of a rule can be confirmed, where it is not always
+there."""
+
 STAND_IN = "the table of recorded pointers stands in for the captured graph"
+
+_NEXT = 8
+"""Writes behind a race that the one of its two that comes late is tried after."""
 
 MIDDLING = 20_000
 """Events of a trace that is replayed whole where a slice of it shows nothing."""
@@ -183,6 +203,13 @@ def _fault(
         plans = [(flipped, held), (plans[0][0], edge)]
         if finding.code == "HKV103":
             plans[1] = (plans[1][0], None)
+        for later in _writers(finding, setting.events, second):
+            words = f"what event {first} does comes only after what event {later} does"
+            plans.append((Plan(words, flip=(first, later)), held))
+    late = _late(finding, setting.events)
+    if late is not None:
+        stale = Plan(f"step {late} works on the memory of when it was dispatched", late=late)
+        plans.insert(0, (stale, Plan("the step is dispatched with the new addresses")))
     for believed in _believed(finding, setting.events):
         how = "transfers" if believed.moves else "reads"
         plans.append((Plan(f"{how} use the consumer's layout", believed=believed), None))
@@ -198,17 +225,44 @@ def _fault(
 
 def _pair(finding: Finding, events: Sequence[Event]) -> tuple[int, int] | None:
     """The two events of a race, in line order."""
+    if finding.code in ("HKV305", "HKV603"):
+        named = [e for e in events if e.pos in finding.events]
+        begins = [e.pos for e in named if e.ev == "load_begin"]
+        uses = [finding.use] if finding.use else [e.pos for e in named if e.ev == "use"]
+        late = [use for use in uses if begins and use > max(begins)]
+        return (max(begins), min(late)) if late else None
     if finding.check is None or finding.use is None:
         return None
     if finding.code == "HKV705":
         begin = min(finding.events)
         return (begin, finding.check) if begin < finding.check else None
-    if finding.code in ("HKV305", "HKV603"):
-        begins = [e.pos for e in events if e.pos in finding.events and e.ev == "load_begin"]
-        return (max(begins), finding.use) if begins and max(begins) < finding.use else None
     if finding.code not in _RACES:
         return None
     return min(finding.check, finding.use), max(finding.check, finding.use)
+
+
+def _writers(finding: Finding, events: Sequence[Event], behind: int) -> list[int]:
+    """The next writes to a finding's blocks: a write that nothing holds back may come after any
+    of them, where two writes race."""
+    if finding.code not in ("HKV703", "HKV709"):
+        return []
+    blocks = set(finding.blocks)
+    found = (
+        e.pos for e in events
+        if e.pos > behind and e.ev in ("write", "seal", "index", "zero")
+        and not blocks.isdisjoint(e["blocks"])
+    )  # fmt: skip
+    return list(islice(found, _NEXT))
+
+
+def _late(finding: Finding, events: Sequence[Event]) -> int | None:
+    """The step of a finding that was dispatched before the memory moved and works behind it."""
+    moved = {e.pos for e in events if e.ev == "rebase"} & set(finding.events)
+    step = finding.step
+    if finding.code != "HKV804" or step is None or not moved:
+        return None
+    sent = max((e.pos for e in events if e.ev == "dispatch" and e["step"] == step), default=0)
+    return step if 0 < sent < max(moved) else None
 
 
 def _believed(finding: Finding, events: Sequence[Event]) -> list[Believed]:
@@ -237,6 +291,11 @@ def _nothing(
         return NOT, "edges forbid the order that would corrupt"
     if not fault.account.reads:
         return CANNOT, "needs a read of these blocks: nothing in the trace reads them"
+    if finding.code in _NEEDS:
+        return CANNOT, (
+            f"needs {_NEEDS[finding.code]}; none of the {fault.account.reads} reads of the blocks "
+            "concerned finds other bytes than it is due"
+        )
     return NOT, (
         f"no wrong byte in {fault.account.reads} reads of the blocks concerned: nothing in the "
         "trace reads what the finding spoils"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, count, groupby
 from typing import Any
 
 from hkvtool.model.event import Event
@@ -36,7 +36,39 @@ def control_of(finding: Finding, events: Sequence[Event], fault: Arm) -> Plan | 
     recovery = _RECOVERIES.get(finding.code)
     if recovery is None:
         return None
-    return Plan(recovery.words, recovery.plan(finding, events, fault))
+    changed = recovery.plan(finding, events, fault)
+    fresh = _fresh(events, changed)
+    return Plan(recovery.words, _with_blocks(changed, fresh), fresh=frozenset(fresh))
+
+
+def _fresh(events: Sequence[Event], changed: Sequence[Event]) -> set[tuple[str, int]]:
+    """Pool and number of blocks that a control takes and the recording never names."""
+    pools = {str(e["group"]): str(e["pool"]) for e in events if e.ev == "group"}
+    known = {block for event in events for block in _named(event)}
+    return {
+        (pools[str(event["group"])], block)
+        for event in changed if event.ev in ("alloc", "write") and str(event.get("group")) in pools
+        for block in event["blocks"] if block not in known
+    }  # fmt: skip
+
+
+def _named(event: Event) -> Iterable[int]:
+    for key in ("blocks", "src", "dst", "peer"):
+        value = event.get(key)
+        if isinstance(value, list):
+            yield from (block for block in value if isinstance(block, int))
+
+
+def _with_blocks(events: list[Event], fresh: set[tuple[str, int]]) -> list[Event]:
+    """Pools are large enough for the blocks that were taken."""
+    out = []
+    for event in events:
+        if event.ev == "pool":
+            most = max((b + 1 for pool, b in fresh if pool == str(event["pool"])), default=0)
+            if most > event["blocks"]:
+                event = Event(event.pos, event.ev, {**event.data, "blocks": most})
+        out.append(event)
+    return out
 
 
 # --- recompute -----------------------------------------------------------------------------
@@ -141,12 +173,13 @@ class _Places:
                 shared = st.refs[slot] > 1 or st.live[slot] > 0 or of_other
                 self.owner[event.pos, access.pool.name, place] = None if shared else name
 
-    def fresh(self, pool: str, count: int) -> list[int]:
-        """Blocks of a pool that nothing has named."""
+    def fresh(self, pool: str, many: int) -> list[int]:
+        """Blocks of a pool that nothing has named, beyond its end where there are none left."""
         found = self.fold.declared.pools[pool]
         taken = self.ids.setdefault(pool, set()) | found.reserved
-        free = (b for b in range(found.blocks - 1, -1, -1) if b not in taken)
-        got = [b for _, b in zip(range(count), free, strict=False)]
+        inside = (b for b in range(found.blocks - 1, -1, -1) if b not in taken)
+        free = chain(inside, (b for b in count(found.blocks) if b not in taken))
+        got = [b for _, b in zip(range(many), free, strict=False)]
         taken.update(got)
         self.ids[pool].update(got)
         return got
@@ -300,17 +333,39 @@ def _by_the_map(finding: Finding, events: Sequence[Event], fault: Arm) -> list[E
     ]  # fmt: skip
 
 
+def _stays(finding: Finding, events: Sequence[Event], fault: Arm) -> list[Event]:
+    """The memory stays where it is until its users are done; one that slept never did."""
+    named = set(finding.events)
+    asleep: set[object] = set()
+    out = []
+    for event in events:
+        if event.ev == "rebase":
+            where = event.get("pool"), event.get("group")
+            if event.pos in named:
+                if event.get("reason") == "sleep":
+                    asleep.add(where)
+                continue
+            if where in asleep and event.get("reason") == "wake":
+                asleep.discard(where)
+                continue
+        out.append(event)
+    return out
+
+
 def _zeroed(finding: Finding, events: Sequence[Event], fault: Arm) -> list[Event]:
-    """The blocks are cleared before their new form is first written."""
+    """The blocks are cleared before their new form is first written, by whichever component."""
+    fold = _Places(events).fold
+    group = fold.group(finding.group)
+    mates = {mate.name for mate in fold.declared.mates(group)} if group else set()
     done: set[int] = set()
     out = []
     for event in events:
-        mine = event.req == finding.request and event.get("group") == finding.group
+        mine = event.req == finding.request and event.get("group") in mates
         if mine and event.ev in ("write", "seal", "index"):
             blocks = [b for b in event["blocks"] if b in finding.blocks and b not in done]
             done.update(blocks)
             if blocks:
-                out.append(_event(event, "zero", group=finding.group, blocks=blocks))
+                out.append(_event(event, "zero", pool=finding.pool, blocks=blocks))
         out.append(event)
     return out
 
@@ -423,5 +478,6 @@ _RECOVERIES: dict[str, Recovery] = {
     "HKV706": Recovery("no more is read than is valid", _valid_only),
     "HKV707": Recovery("the current map says where the block is", _by_the_map),
     "HKV708": Recovery("the block is copied before it is written", _copied_on_write),
+    "HKV804": Recovery("the memory stays until its users are done", _stays),
     "HKV802": Recovery("padding rows use a cleared null block", _padding_apart),
 }  # fmt: skip

@@ -53,6 +53,10 @@ class Geometry:
             found = self._shares[key] = self._make(group, pool, expects)
         return found
 
+    def known(self, group: Group, pool: Pool) -> Share | None:
+        """A group's part of a pool's blocks as it was last asked for, if it was."""
+        return self._shares.get((group.name, pool.name, ""))
+
     def buffer(self, name: str) -> Share:
         """A metadata buffer: entries of one stamp each."""
         key = ("", name, "buffer")

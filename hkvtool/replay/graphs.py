@@ -21,8 +21,11 @@ LENGTHS = frozenset(
 class Graphs:
     """Which memory each access sees. With `recapture` no graph is ever stale."""
 
-    def __init__(self, recapture: bool = False) -> None:
+    def __init__(self, recapture: bool = False, late: int | None = None) -> None:
         self.recapture = recapture
+        self.late = late
+        """A step that works on the memory of the time when it was dispatched."""
+        self._sent: dict[str, int] = {}
         self.stale = 0
         self.lives: dict[str, int] = {}
         self._moved: set[str] = set()
@@ -51,10 +54,18 @@ class Graphs:
         self.stale += limit is not None or lives != self.lives
         self._running[key] = (lives, limit)
 
+    def dispatched(self, step: int) -> None:
+        """A step is handed over with the addresses of now."""
+        if step == self.late:
+            self._sent = dict(self.lives)
+
     def pools(self, event: Event, declared: Declarations) -> list[str]:
         """The pools that a `rebase` is of."""
         if "pool" in event:
             return [str(event["pool"])]
+        group = declared.groups.get(str(event.get("group")))
+        if group is not None:
+            return [group.pool.name]
         return [pool.name for pool in declared.pools.values() if not pool.tier]
 
     def rebase(self, event: Event, declared: Declarations) -> None:
@@ -65,15 +76,15 @@ class Graphs:
                 self.lives[pool] = self.lives.get(pool, 0) + 1
 
     def suffix(self, pool: str) -> str:
-        life = self.lives.get(pool, 0)
-        return f"#{life}" if life else ""
+        return _suffix(self.lives.get(pool, 0))
 
     def space(self, pool: str, event: Event | None) -> str:
         """Which life of a pool's memory an access sees, as the suffix of its storages."""
+        if event is not None and event.step is not None and event.step == self.late:
+            return _suffix(self._sent.get(pool, 0))
         running = self._of(event)
         if running is not None and pool in running[0]:
-            life = running[0][pool]
-            return f"#{life}" if life else ""
+            return _suffix(running[0][pool])
         return self.suffix(pool)
 
     def limit(self, event: Event) -> int | None:
@@ -86,3 +97,7 @@ class Graphs:
             return None
         lane = event.actor if "actor" in event else ""
         return self._running.get((lane, event.step))
+
+
+def _suffix(life: int) -> str:
+    return f"#{life}" if life else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
-from hkvtool.replay import upkeep
+from hkvtool.replay import encoding, upkeep
 from hkvtool.replay.cells import Cells, cells, whole
 from hkvtool.replay.ops import About, Move, Op, Read, Write
 from hkvtool.replay.placing import Piece
@@ -47,6 +47,9 @@ def begin(c: Compiler, event: Event) -> None:
             mine = [p for p in pieces if p.place == i]
             arrives = i >= len(near.blocks) or near.blocks[i] not in failed
             ops += _move(c, event, near, far if there else None, i, mine, store, arrives)
+            if not store and arrives and c.kept(near.pool, place):
+                space = c.graphs.space(near.pool.name, event)
+                ops += encoding.loaded(c, event, near.group, near.pool, place, space)
     c.emit(event, ops, f"transfer {handle}")
 
 

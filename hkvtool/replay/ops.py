@@ -11,6 +11,7 @@ from hkvtool.kernels import operations as kernels
 from hkvtool.kernels.rows import Rows
 from hkvtool.kernels.stamps import BYTES, NEVER, VERSION_BITS, check_word, told
 from hkvtool.replay.cells import Area, Cells, Due, stamps
+from hkvtool.replay.encoding import flipped
 from hkvtool.replay.memory import Memory
 
 _FIELDS = torch.tensor([[-1, -1, 0, 0]], dtype=torch.int64)
@@ -135,13 +136,15 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """A kernel reads rows; `limit` is how many tokens a stale graph reads at most."""
+    """A kernel reads rows; `limit` is how many tokens a stale graph reads at most, `mask` what
+    rows look like to a reader of another codec."""
 
     area: Area
     group: int
     due: Due
     about: About
     limit: int | None = None
+    mask: bytes | None = None
 
     def run(self, memory: Memory, account: Account) -> None:
         buffer, rows = memory.at(self.area)
@@ -149,6 +152,8 @@ class Read:
         expected = stamps(self.due, self.group, tokens)
         if self.limit is not None:
             buffer, rows = _output(buffer, rows, tokens < self.limit)
+        if self.mask is not None:
+            buffer, rows = _packed(flipped(kernels.gather(buffer, rows), self.mask))
         bad, found = kernels.verify(buffer, rows, expected, _FIELDS.expand(len(tokens), 4))
         account.judge(self.about, self.area.cells, bad, expected, found)
 
@@ -159,8 +164,14 @@ def _output(buffer: torch.Tensor, rows: Rows, seen: torch.Tensor) -> tuple[torch
     output = torch.full_like(packed, NEVER)
     seen = seen.to(buffer.device)
     output[seen] = packed[seen]
-    starts = torch.arange(len(rows), dtype=torch.int64)[:, None] * rows.row_bytes
-    return output.view(-1), Rows(starts, (rows.row_bytes,))
+    return _packed(output)
+
+
+def _packed(output: torch.Tensor) -> tuple[torch.Tensor, Rows]:
+    """Packed rows as a buffer of their own."""
+    count, size = output.shape
+    starts = torch.arange(count, dtype=torch.int64)[:, None] * size
+    return output.reshape(-1), Rows(starts, (size,))
 
 
 @dataclass(frozen=True)
@@ -179,6 +190,24 @@ class ReadVersions:
         whole = (mine[:, 3] == check_word(mine)) & (theirs[:, 3] == check_word(theirs))
         bad = whole & (old > 0) & (old < new)
         account.judge(self.about, self.area.cells, bad, theirs, mine, "rows of the data's version")
+
+
+@dataclass(frozen=True)
+class ReadPromised:
+    """Whole blocks read behind a hash, whose newest rows must be of the version it stands for."""
+
+    area: Area
+    version: int
+    about: About
+
+    def run(self, memory: Memory, account: Account) -> None:
+        found = kernels.heads(kernels.gather(*memory.at(self.area))).cpu()
+        versions = found[:, 2] & (1 << VERSION_BITS) - 1
+        whole = found[:, 3] == check_word(found)
+        other = whole & (versions.max() != self.version)
+        none = torch.zeros_like(found)
+        why = f"rows of version {self.version}"
+        account.judge(self.about, self.area.cells, other, none, found, why)
 
 
 @dataclass(frozen=True)
@@ -235,6 +264,39 @@ class Poison:
     def run(self, memory: Memory, account: Account) -> None:
         for area in self.areas:
             kernels.poison(*memory.at(area), lifted=self.lifted)
+
+
+@dataclass(frozen=True)
+class Relocate:
+    """Rows go to other places all at once, as blocks that change places do; where they were is
+    then marked as freed."""
+
+    pairs: tuple[tuple[Area, Area], ...]
+    left: tuple[Area, ...]
+
+    def run(self, memory: Memory, account: Account) -> None:
+        packed = [kernels.gather(*memory.at(source)) for source, _ in self.pairs]
+        Poison(self.left).run(memory, account)
+        for rows, (_, target) in zip(packed, self.pairs, strict=True):
+            kernels.scatter(*memory.at(target), rows)
+
+
+@dataclass
+class Rehouse:
+    """A pool's rows come to another memory, laid out anew; what they leave is taken away.
+
+    `pairs` are known once the whole trace is: only what is read there later is mapped there.
+    """
+
+    names: tuple[str, ...]
+    pairs: list[tuple[Area, Area]] = field(default_factory=list)
+
+    def run(self, memory: Memory, account: Account) -> None:
+        for source, target in self.pairs:
+            packed = kernels.gather(*memory.at(source))
+            there, places = memory.at(target)
+            kernels.scatter(there, places, fitted(packed, places.row_bytes))
+        Discard(self.names).run(memory, account)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
 from hkvtool.replay.cells import Cells, cells
-from hkvtool.replay.ops import About, Op, Read, ReadBehind, ReadClear, ReadVersions, Write
+from hkvtool.replay.encoding import mask
+from hkvtool.replay.ops import (
+    About,
+    Op,
+    Read,
+    ReadBehind,
+    ReadClear,
+    ReadPromised,
+    ReadVersions,
+    Write,
+)
 from hkvtool.replay.placing import Piece, held, needed_from
 from hkvtool.state.accesses import Access, accesses
 from hkvtool.state.declarations import Group, Pool
@@ -61,14 +71,32 @@ def _pieces(
     area = c.area(group, pool, found, c.graphs.space(pool.name, event), expects)
     about = About(event.pos, event.req, event.step, group.name, pool.name, what)
     due = c.due_of(req, found, group)
-    ops: list[Op] = [Read(area, c.number(group), due, about, c.graphs.limit(event))]
+    by = None if expects is None else mask(group.layout.get("codec"), expects.get("codec"))
+    ops: list[Op] = [Read(area, c.number(group), due, about, c.graphs.limit(event), by)]
     served = c.fold.declared.served(group) if group.form == "indexer" else None
     if served is not None and served.table == group.table and served.ratio == group.ratio:
         beside = c.area(served, pool, found, c.graphs.space(pool.name, event))
         what = "read of the index beside its data"
         about = About(event.pos, event.req, event.step, group.name, pool.name, what)
         ops.append(ReadVersions(area, beside, about))
+    ops += _promised(c, event, group, pool, found)
     c.emit(event, ops)
+
+
+def _promised(c: Compiler, event: Event, group: Group, pool: Pool, found: Cells) -> list[Op]:
+    """Of which version blocks are that a hash led to, where it says of which."""
+    ops: list[Op] = []
+    if not c.promised:
+        return ops
+    for place, start, end in zip(found.blocks, found.starts, found.ends, strict=True):
+        version = c.promised.get((pool.name, place, group.name))
+        if version is None or end - start < group.block_tokens:
+            continue
+        one = Cells((place,), (start,), (end,), group.ratio, found.rows)
+        about = About(event.pos, event.req, event.step, group.name, pool.name, "read by its hash")
+        area = c.area(group, pool, one, c.graphs.space(pool.name, event))
+        ops.append(ReadPromised(area, version, about))
+    return ops
 
 
 def judged(
@@ -93,6 +121,8 @@ def _unknown(c: Compiler, group: Group, pool: Pool, block: int, place: int) -> b
         return False
     slot = c.fold.find(pool, block)
     if slot is None:
+        return True
+    if (pool.name, place) in c.stated:
         return True
     st = c.fold.st
     if st.known[slot] == 0 or st.unsure[slot]:
@@ -128,13 +158,13 @@ def _behind(
     """Rows behind the last token of a partly filled block, which a kernel loads too."""
     rows, unit = c.geometry.rows(group), group.block_tokens
     chosen = c.chosen(pool, access.places, pieces[-1:])
-    if not chosen or chosen[0].end % unit == 0 or group.ratio > 1 or group.form == "tail":
+    if not chosen or chosen[0].end % unit == 0 or group.form == "tail":
         return
     place, _, end = chosen[0]
     if place >= len(access.blocks) or _unknown(c, group, pool, access.blocks[place],
                                                access.places[place]):  # fmt: skip
         return
-    rest = Cells((access.places[place],), (end % unit,), (rows,), 1, rows)
+    rest = Cells((access.places[place],), (end % unit // group.ratio,), (rows,), 1, rows)
     mates = frozenset(c.number(g) for g in c.fold.declared.mates(group))
     area = c.area(group, pool, rest, c.graphs.space(pool.name, event))
     about = About(event.pos, event.req, event.step, group.name, pool.name,

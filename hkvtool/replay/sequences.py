@@ -57,7 +57,11 @@ class Sequences:
         self._hashes: dict[Any, list[Entry]] = {}
         self._led: dict[tuple[str, int], list[tuple[Any, Entry]]] = {}
         self._spots: dict[tuple[str, int], Spot] = {}
+        self._filled: dict[tuple[str, int], Spot] = {}
+        """What an engine's kernels wrote where another engine may load it from."""
         self._keys: dict[str, Key] = {}
+        self._unnamed: dict[tuple[str, str], int] = {}
+        """Tokens hit, by request and group, where the lookup names neither hashes nor blocks."""
 
     # --- learning --------------------------------------------------------------------------
 
@@ -100,8 +104,11 @@ class Sequences:
             for entry in found:
                 self._share(req, Share(BY_HASH, min(hit, entry.end), entry.req, table))
             if not found:
-                for block in (event.get("blocks") or {}).get(name) or ():
+                blocks = (event.get("blocks") or {}).get(name) or ()
+                for block in blocks:
                     self._by_block(req, key, group, block, hit, table)
+                if not hashes and not blocks:
+                    self._unnamed[req, group.name] = hit
 
     def _by_block(self, req: str, key: Key, group: Group, block: int, hit: int, table: str) -> None:
         led = self._led.get((group.pool.name, block), [])
@@ -115,6 +122,16 @@ class Sequences:
             entry = found
         self._share(req, Share(BY_BLOCK, min(hit, entry.end), entry.req, table))
 
+    def _touched(self, event: Event, fold: Fold) -> None:
+        """What a request takes up behind a hit that named nothing is what it hit."""
+        req = str(event.req)
+        group = fold.group(event.get("group"))
+        hit = None if group is None else self._unnamed.get((req, group.name))
+        if group is not None and hit is not None:
+            for block in event["blocks"]:
+                table = table_of(fold, group)
+                self._by_block(req, self._keys.get(req), group, block, hit, table)
+
     def _stored(self, event: Event, fold: Fold) -> None:
         group = fold.group(event["group"])
         if group is None or "to" not in event:
@@ -126,6 +143,16 @@ class Sequences:
             req = event.req or (None if slot is None else _owner(fold, slot))
             if req is not None and span[0] >= 0:
                 self._spots[str(event["to"]), peer] = Spot(req, *span)
+
+    def _written(self, event: Event, fold: Fold) -> None:
+        group, req, tokens = fold.group(event["group"]), event.req, event.get("tokens")
+        if group is None or req is None or not tokens or group.pool.engine is None:
+            return
+        unit = group.block_tokens
+        for i, block in enumerate(event["blocks"]):
+            start = tokens[0] // unit * unit + i * unit
+            spot = Spot(req, start, min(start + unit, tokens[1]))
+            self._filled[group.pool.name, block] = spot
 
     def _loaded(self, event: Event, fold: Fold) -> None:
         group = fold.group(event["group"])
@@ -152,7 +179,7 @@ class Sequences:
     def _by_place(
         self, req: str, pool: str, peer: int, span: tuple[int, int], table: str = ""
     ) -> None:
-        spot = self._spots.get((pool, peer))
+        spot = self._spots.get((pool, peer)) or self._filled.get((pool, peer))
         if spot is not None and (span[0] < 0 or spot.start == span[0]):
             self._share(req, Share(BY_PLACE, spot.end, spot.req, table))
 
@@ -264,4 +291,7 @@ _LEARN: dict[str, Any] = {
     "store_begin": Sequences._stored,
     "load_begin": Sequences._loaded,
     "pin": Sequences._pinned,
+    "touch": Sequences._touched,
+    "write": Sequences._written,
+    "seal": Sequences._written,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hkvtool.model.event import Event
 from hkvtool.replay.cells import Area, Cells
 from hkvtool.replay.geometry import BUFFER_ENTRIES
-from hkvtool.replay.ops import About, Discard, Poison, Read, Write
+from hkvtool.replay.ops import About, Poison, Read, Write
 from hkvtool.replay.sequences import sequence
 from hkvtool.state.declarations import Pool
 
@@ -20,6 +20,7 @@ _USUAL = 8
 
 def dispatched(c: Compiler, event: Event) -> None:
     c.in_flight.add(event["step"])
+    c.graphs.dispatched(event["step"])
 
 
 def retired(c: Compiler, event: Event) -> None:
@@ -73,15 +74,6 @@ def bury(c: Compiler, event: Event) -> None:
             )  # fmt: skip
             c.emit(event, [Poison(areas)] if areas else [])
     c.dead = kept
-
-
-def rebased(c: Compiler, event: Event) -> None:
-    """Memory goes away, or comes back elsewhere."""
-    gone = c.storages(c.graphs.pools(event, c.fold.declared))
-    c.graphs.rebase(event, c.fold.declared)
-    c.geometry.forget()
-    if event.get("reason") == "sleep" and gone:
-        c.emit(event, [Discard(gone)])
 
 
 def leased(c: Compiler, event: Event) -> None:

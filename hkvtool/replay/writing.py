@@ -73,6 +73,8 @@ def _note(
     for place, start, end in pieces:
         c.written.add((pool.name, group.name, places[place]))
         key = (pool.name, places[place], group.name)
+        c.masked.discard(key)
+        c.promised.pop(key, None)
         last = c.holds.get(key)
         if last is not None and last[0] == req and last[1] <= start <= last[2]:
             start = last[1]
