@@ -57,7 +57,9 @@ def read(path: Path, names: Names) -> Iterator[Line]:
                     bad.append(unread(offset + place, f"a violation with {said}"))
             offset += len(line)
     if not found and not bad:
-        raise TraceError(f"{path}: there is no kv_canary violation in it")
+        raise TraceError(
+            f"{path}: there is no kv_canary violation in it", where=f"offset 0 to {offset:,}"
+        )
     yield declaration(["bytes"], "violations of SGLang's KV canary; slots are tokens", "sglang")
     groups = sorted({v.group for v in found})
     for group in groups:

@@ -49,6 +49,7 @@ def read(path: Path, names: Names) -> Iterator[Line]:
         if version != 1:
             raise TraceError(
                 f"{path}: LMCache traces of version {str(version)[:20]} cannot be read",
+                where="offset 4",
                 hint="version 1 can, as LMCache 0.5 writes it",
             )
         lines = WireLines(names)

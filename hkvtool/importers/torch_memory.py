@@ -55,6 +55,7 @@ def read(path: Path, names: Names) -> Iterator[Line]:
     if not now and not any(taken for _, taken, _ in history):
         raise TraceError(
             f"{path}: no allocation in it says that it is a KV cache's",
+            where=f"offset 0 to {path.stat().st_size:,}",
             hint="a snapshot has stacks after torch.cuda.memory._record_memory_history()",
         )
     yield declaration(
@@ -69,7 +70,9 @@ def _snapshot(path: Path) -> dict[Any, Any]:
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise TraceError(
-            f"{path}: a snapshot of {size:,} bytes", hint=f"up to {MAX_BYTES:,} can be read"
+            f"{path}: a snapshot of {size:,} bytes",
+            where=f"offset {MAX_BYTES:,}",
+            hint=f"up to {MAX_BYTES:,} bytes can be read",
         )
     with path.open("rb") as stream:
         try:

@@ -65,6 +65,7 @@ def _values(path: Path) -> Iterator[tuple[int, Any]]:
     if len(data) > _MAX_LIST_BYTES:
         raise TraceError(
             f"{path}: a list of more than {_MAX_LIST_BYTES:,} bytes",
+            where=f"offset {_MAX_LIST_BYTES:,}",
             hint="`jq -c '.[]'` makes lines of it, which are read one at a time",
         )
     try:
