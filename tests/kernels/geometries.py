@@ -34,13 +34,15 @@ def page(rng: Random, where: str = "cpu") -> Page:
         row, scale = rng.choice([(584, 8), (132, 4), (68, 4), (61, 5)])
         made = split_page(rows, row, scale)
     elif kind == 2:
-        made = ordered_page(rows, rng.choice([64, 128, 256]), rng.choice(ORDERS).split(","), 4,
+        made = ordered_page(rows, rng.choice([64, 128, 256]), rng.choice(ORDERS).split(","), BLOCKS[where],
                             heads=rng.choice([1, 2, 8]))  # fmt: skip
     else:
         made = plain_page(
             1, rng.choice([64, 517, 1040] if where == "cpu" else [64, 6208, 8193, 32768])
         )
-    pad = rng.choice([0, 0, 1, 8, 64])
+    # Planes over all blocks lie where the stride says: a wider one would lay blocks over others.
+    planes = len(made.lengths) > 1 and int(made.starts.max()) > made.stride
+    pad = 0 if planes else rng.choice([0, 0, 1, 8, 64])
     return Page(made.starts, made.lengths, made.bytes, made.stride + pad, rng.choice([0, 3, 8, 40]))
 
 
