@@ -38,7 +38,7 @@ def _of_line(start: int, line: bytes) -> tuple[int, Any]:
     except UnicodeDecodeError as e:
         return start + e.start, Unread("not UTF-8")
     except json.JSONDecodeError as e:
-        return start + e.pos, Unread(f"not JSON: {e.msg}")
+        return start + len(e.doc[: e.pos].encode()), Unread(f"not JSON: {e.msg}")
     except (ValueError, RecursionError) as e:
         return start, Unread(f"not JSON: {str(e)[:80]}")
     return start, Unread("nested too deeply") if _too_deep(value) else value
