@@ -11,6 +11,7 @@ from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 from hkvtool.model.rules import Severity
+from hkvtool.state import arrays as a
 
 Name = tuple[str | int, ...]
 """Content that travels, by what it can be known again."""
@@ -50,6 +51,27 @@ class Admission(Silent):
             self.over.clear()
         elif ev == "use":
             self._used(event)
+
+    def forget(self, before: int) -> None:
+        """Content that no live hash names has gone from everywhere, and cannot come in again."""
+        st, names = self.ctx.fold.st, self.ctx.fold.names
+        live = {
+            str(names.name("hash", st.e_hash[e])) for e in range(st.h[a.ENTRIES]) if st.e_live[e]
+        }
+        for name, trips in list(self.trips.items()):
+            if trips[-1].pos < before and isinstance(name[1], str) and len(name) == 2:
+                if name[1] not in live:
+                    del self.trips[name]
+        for pos, carried in list(self.carried.items()):
+            kept = [n for n in carried if any(e.pos == pos for e in self.trips.get(n, ()))]
+            if kept:
+                self.carried[pos] = kept
+            else:
+                del self.carried[pos]
+        for block, begun in list(self.travelled.items()):
+            begun.intersection_update(self.carried)
+            if not begun:
+                del self.travelled[block]
 
     def _begin(self, event: Event) -> None:
         self.flying[str(event["handle"])] = (event, event.get("bytes") or 0)

@@ -55,6 +55,9 @@ ON_UNKNOWN = frozenset({"touch", "free", "write", "seal", "use", "publish", "sli
 _DESCRIBES = frozenset({"trace", "evidence", "state", "pool", "group", "kernel", "limits"})
 """Events that no evidence is needed for."""
 
+FORGET_EVERY = 1 << 14
+"""Events after which what is over is forgotten."""
+
 Look = Callable[[Event], None]
 
 Observer = Callable[[Context], Family]
@@ -114,7 +117,18 @@ class Check:
         for event in events:
             self.count += 1
             self.event(event)
+            if self.count % FORGET_EVERY == 0 and not self.observers:
+                self.forget()
         return self.report()
+
+    def forget(self) -> None:
+        """Let go of what is over, so that memory does not grow with the trace. Observers tell of
+        what is long past: they look at all of it."""
+        before = self.ctx.horizon()
+        self.ctx.forget(before)
+        for family in self.families:
+            family.forget(before)
+        self.tally.forget(before)
 
     def report(self) -> Report:
         """The trace has ended: what was found, and what could not be evaluated."""

@@ -15,6 +15,8 @@ from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding
 from hkvtool.model.rows import MISSING
 from hkvtool.model.rules import RULES, Severity
+from hkvtool.state import renewal
+from hkvtool.state.arrays import STEPS
 from hkvtool.state.declarations import Group
 from hkvtool.state.fold import Fold
 from hkvtool.state.order import Order
@@ -25,6 +27,9 @@ from hkvtool.state.serving import filled
 
 MAX_EVENTS = 8
 """Positions a finding names at most."""
+
+MOST_NAMES = 1 << 14
+"""Names of requests, hashes and transfers from which on those of no use are forgotten."""
 
 _ALONE = frozenset("2459")
 """Families whose rules say what is so by itself: none follows from a bad read."""
@@ -47,11 +52,35 @@ class Context(Scene):
         self.step_reqs: dict[int, frozenset[str]] = {}
         self.midway = False
         self.weights_pos: int | None = None
+        self._most_names = MOST_NAMES
 
     def meet(self, event: Event) -> None:
         """From here on `event` is the one being judged."""
         super().meet(event)
         self.stamp = self.order.feed(event)
+
+    # --- what is over ----------------------------------------------------------------------
+
+    def horizon(self) -> int:
+        """The position before which what is over is over for every step that may be in flight."""
+        if not self.dispatched:
+            return -1 if self.event is None else self.event.pos
+        sent = list(self.dispatched.values())
+        return sent[-STEPS] if len(sent) >= STEPS else -1
+
+    def forget(self, before: int) -> None:
+        """Let go of steps that are done, requests that have ended, and names that nothing bears."""
+        for step in list(self.dispatched)[:-STEPS]:
+            # Both or neither: what is out is what was dispatched and not retired.
+            if self.retired.pop(step, None) is not None or len(self.dispatched) > 2 * STEPS:
+                del self.dispatched[step]
+        for steps in (self.launched, self.step_reqs):
+            for step in [step for step in steps if step not in self.dispatched]:
+                del steps[step]
+        self.requests.forget(before)
+        if renewal.size(self) > self._most_names:
+            renewal.shrink(self, before)
+            self._most_names = max(MOST_NAMES, 2 * renewal.size(self))
 
     # --- evidence --------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ class Family(Protocol):
 
     def after(self, event: Event) -> None: ...
 
+    def forget(self, before: int) -> None: ...
+
     def finish(self) -> None: ...
 
 
@@ -33,6 +35,9 @@ class Silent:
 
     def after(self, event: Event) -> None:
         """State as the event leaves it."""
+
+    def forget(self, before: int) -> None:
+        """What was over before a position need not be kept: no step names it any more."""
 
     def finish(self) -> None:
         """The trace has ended."""

@@ -125,7 +125,9 @@ class Integrity(Silent):
         """904: everything has ended and blocks are still referenced by nobody known."""
         ctx = self.ctx
         requests = [r for r in ctx.requests.by_name.values() if r.is_request]
-        if not requests or any(r.ended is None for r in requests) or ctx.lost:
+        if not (requests or ctx.requests.over) or ctx.lost:
+            return
+        if any(r.ended is None for r in requests):
             return
         st = ctx.fold.st
         if any(st.t_state[h] == a.RUNNING for h in range(len(st.t_state))):

@@ -6,6 +6,7 @@ from hkvtool.analyzers.attribution import settle
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
+from hkvtool.state.arrays import COMPONENTS
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Fault, Kind, Span
 from hkvtool.state.needs import pieces
@@ -25,6 +26,13 @@ class Parts(Silent):
     def before(self, event: Event) -> None:
         if event.ev == "use" and "part" in event:
             self._read(event)
+
+    def forget(self, before: int) -> None:
+        st = self.ctx.fold.st
+        width = st.h[COMPONENTS]
+        self.written = {
+            (c, gen): parts for (c, gen), parts in self.written.items() if st.gen[c // width] == gen
+        }
 
     def after(self, event: Event) -> None:
         group = self._group(event) if event.ev == "write" and "part" in event else None

@@ -39,6 +39,13 @@ class Pointers(Silent):
         if ev in ("store_begin", "load_begin"):
             self.begun[str(event["handle"])] = event
 
+    def forget(self, before: int) -> None:
+        running = self.ctx.moves.running
+        for name, begin in list(self.begun.items()):
+            if begin.pos < before and name not in running:
+                del self.begun[name]
+                self.expired.pop(name, None)
+
     # --- 705 -------------------------------------------------------------------------------
 
     def _lease(self, event: Event) -> None:

@@ -58,6 +58,10 @@ class Progress(Silent):
         if self.waiting:
             self._patience_ns(event)
 
+    def forget(self, before: int) -> None:
+        over = self.ctx.requests.over
+        self.victims = {name: said for name, said in self.victims.items() if name not in over}
+
     def _refused(self, event: Event) -> None:
         name = str(event["req"])
         self.waiting.setdefault(name, event)

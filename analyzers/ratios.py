@@ -34,6 +34,11 @@ class Tally(Silent):
         elif event.ev == "resume" and event.req is not None:
             self.resumed[event.req] = event["at"]
 
+    def forget(self, before: int) -> None:
+        over = self.ctx.requests.over
+        for name in [name for name in self.matched if name in over]:
+            self._close(name)
+
     def finish(self) -> None:
         for name in list(self.matched):
             self._close(name)

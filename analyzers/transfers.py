@@ -81,6 +81,13 @@ class Transfers(Silent):
             if found is not None and group is not None:
                 self.ctx.blame.put_table(found, event.req, group)
 
+    def forget(self, before: int) -> None:
+        holders = self.ctx.requests.by_name
+        for name, end in list(self.ends.items()):
+            if end.pos < before and name not in self.unnamed and name not in holders:
+                del self.ends[name]
+                self.begun.pop(name, None)
+
     def finish(self) -> None:
         self._never_released()
         requests = self.ctx.requests.by_name
@@ -93,7 +100,8 @@ class Transfers(Silent):
                 continue
             if any(pos > begin.pos for pos in self.ctx.lost):
                 continue
-            if begin.req is not None and begin.req not in over:
+            gone = begin.req in self.ctx.requests.over
+            if begin.req is not None and begin.req not in over and not gone:
                 continue
             if begin.req is None and len(over) != len(requests):
                 continue
@@ -110,7 +118,9 @@ class Transfers(Silent):
         """Everything has ended, and a transfer still holds blocks under its own name."""
         ctx = self.ctx
         requests = [r for r in ctx.requests.by_name.values() if r.is_request]
-        if not requests or any(r.ended is None for r in requests) or ctx.lost:
+        if not (requests or ctx.requests.over) or ctx.lost:
+            return
+        if any(r.ended is None for r in requests):
             return
         for name, end in self.ends.items():
             holder = ctx.requests.by_name.get(name)

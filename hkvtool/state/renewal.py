@@ -47,6 +47,24 @@ def forget(scene: Scene) -> None:
     del scene.lost[:-1]
 
 
+def shrink(scene: Scene, before: int) -> None:
+    """Forget the names of what was over before a position and left nothing behind.
+
+    Unlike `forget`, it keeps the name of everybody who wrote or owns what still lies somewhere:
+    whatever is found later is told in the same words."""
+    fold = scene.fold
+    st = fold.st
+    forget_dead(st)
+    _forget_hashes(fold)
+    _forget_transfers(fold, scene.moves, before)
+    writers = {*st.owner, *st.origin, *st.arena[_ORIGIN : int(st.h[a.ARENA]) : a.RECORD]}
+    alive = scene.requests.by_name
+    kept = {
+        n for n, name in enumerate(fold.names.values["req"]) if n in writers or str(name) in alive
+    }
+    _renumber_requests(fold, kept)
+
+
 def _renumber(fold: Fold, domain: str, kept: Iterable[int]) -> dict[int, int]:
     """Number names anew; returns the new numbers by the old ones."""
     names = fold.names
@@ -74,11 +92,21 @@ def _forget_requests(scene: Scene) -> None:
     over = fold.req(OVER)
     # A request's name may be written as an integer; either is told by its text.
     kept = {n for n, name in enumerate(fold.names.values["req"]) if str(name) in alive}
+    numbers = _renumber_requests(fold, kept | {over})
+    st.own_head[numbers[over]] = -1
+
+
+def _renumber_requests(fold: Fold, kept: set[int]) -> dict[int, int]:
+    """Number requests anew; what one wrote that is not kept is that of the one that stands for
+    all of them."""
+    st = fold.st
     width = st.h[a.TABLES]
     rows = {n: st.next_token[n * width : (n + 1) * width] for n in kept}
-    numbers = _renumber(fold, "req", kept | {over})
-    st.next_token[:] = [v for was in numbers for v in rows.get(was, [0] * width)]
-    st.own_head[numbers[over]] = -1
+    numbers = _renumber(fold, "req", kept)
+    stands_in = numbers.get(fold.names.find("req", OVER), -1)
+    st.next_token[:] = [
+        v for was in numbers for v in (rows[was] if len(rows[was]) == width else [0] * width)
+    ]
     for slot, owner in enumerate(st.owner):
         if owner >= 0:
             st.owner[slot] = numbers.get(owner, -1)
@@ -86,10 +114,11 @@ def _forget_requests(scene: Scene) -> None:
                 st.own_prev[slot] = st.own_next[slot] = -1
     for c, origin in enumerate(st.origin):
         if origin >= 0:
-            st.origin[c] = numbers.get(origin, numbers[over])
+            st.origin[c] = numbers.get(origin, stands_in)
     for place in range(_ORIGIN, int(st.h[a.ARENA]), a.RECORD):
         if st.arena[place] >= 0:
-            st.arena[place] = numbers.get(st.arena[place], numbers[over])
+            st.arena[place] = numbers.get(st.arena[place], stands_in)
+    return numbers
 
 
 def _forget_hashes(fold: Fold) -> None:
@@ -100,10 +129,13 @@ def _forget_hashes(fold: Fold) -> None:
         st.e_hash[e] = numbers[st.e_hash[e]]
 
 
-def _forget_transfers(fold: Fold, moves: Moves) -> None:
+def _forget_transfers(fold: Fold, moves: Moves, before: int | None = None) -> None:
+    """Those that nothing remembers; of them, where a position is given, that began before it."""
     events = [*moves.loads.values(), *moves.share_loads.values(), *moves.stored_to.values()]
     named = {str(event["handle"]) for event in events}
     named |= moves.running.keys()
+    if before is not None:
+        named |= {name for name, t in fold.transfers.items() if t.begin.pos >= before}
     for stored in moves.stored_from.values():
         named |= {str(store["handle"]) for store, _ in stored.values()}
     fold.transfers = {name: t for name, t in fold.transfers.items() if name in named}

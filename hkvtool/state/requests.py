@@ -66,6 +66,48 @@ class Request:
                     left[slot] = pos
 
 
+class Over(NamedTuple):
+    """Where a request that is over was first named, ended, and last checked what it read."""
+
+    first: int
+    ended: int
+    lookup: int
+    resume: int
+    at: int
+
+    @staticmethod
+    def of(request: Request) -> Over:
+        lookup, resume = request.lookup, request.resume
+        return Over(
+            request.first, request.ended or 0, lookup.pos if lookup else -1,
+            resume.pos if resume else -1, int(resume["at"]) if resume else 0,
+        )  # fmt: skip
+
+    def again(self, name: str) -> Request:
+        """The request, should it be named once more: with nothing in its hands."""
+        found = Request(name, self.first, ended=self.ended, is_request=True)
+        if self.lookup >= 0:
+            data = {"ev": "lookup", "req": name, "hit": {}}
+            found.lookup = Event(self.lookup, "lookup", data)
+        if self.resume >= 0:
+            found.resume = Event(
+                self.resume, "resume", {"ev": "resume", "req": name, "at": self.at}
+            )
+        return found
+
+
+def _forget_left(request: Request, before: int) -> None:
+    """Drop what was given back before a position, and blocks that left a table."""
+    if request.released:
+        request.released = {s: pos for s, pos in request.released.items() if pos > before}
+    for number, left in list(request.left.items()):
+        kept = {s: pos for s, pos in left.items() if pos > before}
+        if kept:
+            request.left[number] = kept
+        else:
+            del request.left[number]
+
+
 _LIFE = frozenset({"admit", "lookup", "resume", "dispatch", "refuse"})
 _ENDS = frozenset({"finish", "abort"})
 
@@ -76,13 +118,36 @@ class Requests:
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
         self.by_name: dict[str, Request] = {}
+        self.over: dict[str, Over] = {}
+        """Requests of which nothing else is known any more."""
         self.holders: dict[int, dict[str, int]] = {}
 
     def get(self, name: str, pos: int) -> Request:
-        found = self.by_name.get(name)
+        found = self.known(name)
         if found is None:
             found = self.by_name[name] = Request(name, pos)
         return found
+
+    def known(self, name: str) -> Request | None:
+        """The request of a name, if any event has named it; one that was forgotten comes back
+        with nothing in its hands."""
+        found = self.by_name.get(name)
+        if found is None and name in self.over:
+            found = self.by_name[name] = self.over.pop(name).again(name)
+        return found
+
+    def forget(self, before: int) -> None:
+        """Let go of what was over before a position: no step in flight names it."""
+        for name, request in list(self.by_name.items()):
+            _forget_left(request, before)
+            if request.held or request.released or request.left:
+                continue
+            if not request.is_request and request.first < before:
+                del self.by_name[name]
+            elif request.ended is not None and request.ended < before:
+                self.over[name] = Over.of(request)
+                del self.by_name[name]
+        self.holders = {slot: who for slot, who in self.holders.items() if who}
 
     def follow(self, event: Event) -> None:
         """Take one event into account."""

@@ -93,4 +93,4 @@ class Scene:
         return [g for g in self.fold.declared.groups.values() if g.pool.engine == engine]
 
     def request(self, event: Event) -> Request | None:
-        return None if event.req is None else self.requests.by_name.get(event.req)
+        return None if event.req is None else self.requests.known(event.req)

@@ -77,9 +77,10 @@ def threads() -> int:
 
 @cache
 def _memory_limit() -> int:
-    """Bytes that DuckDB may use: a quarter of what this process may have.
+    """Bytes that DuckDB may use: a quarter of what this process may have, a GiB at most.
 
-    DuckDB's own default is 80 % of the machine, which is the engine's, not ours.
+    DuckDB's own default is 80 % of the machine, which is the engine's, not ours; and what it has
+    read of a long trace it keeps as long as there is room.
     """
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -87,7 +88,7 @@ def _memory_limit() -> int:
             total = min(total, int(Path(limit).read_text()))
         except (OSError, ValueError):
             continue
-    return max(total // 4, _GIB // 4)
+    return min(max(total // 4, _GIB // 4), _GIB)
 
 
 @cache

@@ -164,9 +164,11 @@ class DuckTrace(Trace):
     def _decoded(self, query: str) -> Iterator[Event]:
         names = self.names
         for chunk in self._stream(query, CHUNK_ROWS):
-            columns = [chunk.column(name).to_pylist() for name in Row._fields]
-            for values in zip(*columns, strict=True):
-                yield self._event(Row._make(values), names)
+            for first in range(0, chunk.num_rows, _DECODED_AT_ONCE):
+                rows = chunk.slice(first, _DECODED_AT_ONCE)
+                columns = [rows.column(name).to_pylist() for name in Row._fields]
+                for values in zip(*columns, strict=True):
+                    yield self._event(Row._make(values), names)
 
     def _event(self, row: Row, names: StoredNames) -> Event:
         try:
@@ -263,6 +265,9 @@ def _filled(name: str) -> str:
 _ROW = ", ".join(
     [_filled(name) for name in INTS] + [f'"{n}"' for n in Row._fields if n not in INTS]
 )
+_DECODED_AT_ONCE = 1 << 12
+"""Rows that are Python objects at a time."""
+
 _STORED = ", ".join(f'"{name}"' for name in Row._fields)
 _COLUMNS = ", ".join(
     [_filled(name) for name in IN_BATCH]

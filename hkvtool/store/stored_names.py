@@ -12,7 +12,7 @@ from hkvtool.model.rows import DOMAINS, NO_NAME, Names
 PAGE = 1 << 14
 """Names fetched at once. Hashes run into the millions, and most views show a few."""
 
-_PAGES_KEPT = 256
+_PAGES_KEPT = 16
 
 
 class Rows(Protocol):
