@@ -39,13 +39,14 @@ def unread(offset: int, problem: str, *, count: int = 1, **keys: Any) -> Line:
 
 @dataclass
 class Held:
-    """What one publisher's events of one group and medium add up to."""
+    """What one publisher's events of one group and medium add up to. A hash may lead to several
+    blocks, each stored and removed on its own, so copies are counted."""
 
     stored: int = 0
     removed: int = 0
     unknown: int = 0
     """Removals of what was never seen stored: it was there before."""
-    hashes: set[int] = field(default_factory=set)
+    hashes: dict[int, int] = field(default_factory=dict)
 
 
 Place = tuple[str, str, str]
@@ -133,8 +134,12 @@ class WireLines:
         if event.kind == "stored":
             held.stored += len(hashes)
             if len(held.hashes) < _MOST_HELD:
-                held.hashes.update(hashes)
+                for name in hashes:
+                    held.hashes[name] = held.hashes.get(name, 0) + 1
             return
         held.removed += len(hashes)
-        held.unknown += sum(h not in held.hashes for h in hashes)
-        held.hashes.difference_update(hashes)
+        for name in hashes:
+            copies = held.hashes.pop(name, 0)
+            held.unknown += copies == 0
+            if copies > 1:
+                held.hashes[name] = copies - 1
