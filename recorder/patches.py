@@ -68,6 +68,84 @@ def unwrap(target: Target) -> None:
         delattr(target.owner, target.name)
 
 
+_FOLLOWED = """
+def wrapper({parameters}):
+    result = original({arguments})
+    if result:
+        then(result, {told})
+    return result
+"""
+
+_PRECEDED = """
+def wrapper({parameters}):
+    first({told})
+    return original({arguments})
+"""
+
+_ENCLOSED = """
+def wrapper({parameters}):
+    before = first({told})
+    try:
+        return original({arguments})
+    finally:
+        if before is not None:
+            last(before, {told})
+"""
+
+
+def followed(original: Any, then: Callable[..., Any], *told: str) -> Callable[..., Any]:
+    """A wrapper with the very parameters of `original`, which calls `then` with a result that is
+    not empty and those of the parameters that are `told`. Passing parameters on as they are takes
+    a third of what it does as `*args` and `**kwargs`."""
+    return _written(_FOLLOWED, original, told, then=then)
+
+
+def preceded(original: Any, first: Callable[..., Any], *told: str) -> Callable[..., Any]:
+    """The same, with a call before the engine's."""
+    return _written(_PRECEDED, original, told, first=first)
+
+
+def enclosed(
+    original: Any, first: Callable[..., Any], last: Callable[..., Any], *told: str
+) -> Callable[..., Any]:
+    """The same, with a call on both sides, the latter where the former returned something."""
+    return _written(_ENCLOSED, original, told, first=first, last=last)
+
+
+def _written(text: str, original: Any, told: Sequence[str], **scope: Any) -> Callable[..., Any]:
+    """Made of the names of parameters that Python has accepted once, and of nothing else."""
+    parameters = inspect.signature(original).parameters.values()
+    arguments = []
+    kinds = inspect.Parameter
+    for p in parameters:
+        stars = {
+            kinds.VAR_POSITIONAL: "*",
+            kinds.VAR_KEYWORD: "**",
+            kinds.KEYWORD_ONLY: f"{p.name}=",
+        }
+        arguments.append(stars.get(p.kind, "") + p.name)
+    # What is not given has the same default; only that there is one stands in the text.
+    bare = [
+        p.replace(annotation=kinds.empty, default=None if _given(p) else p.default)
+        for p in parameters
+    ]
+    scope["original"] = original
+    exec(
+        text.format(
+            parameters=str(inspect.Signature(bare))[1:-1], arguments=", ".join(arguments),
+            told=", ".join(told),
+        ),
+        scope,
+    )  # fmt: skip
+    made: Callable[..., Any] = scope["wrapper"]
+    made.__defaults__, made.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
+    return made
+
+
+def _given(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not inspect.Parameter.empty
+
+
 def is_wrapped(owner: Any, name: str) -> bool:
     """Whether a wrapper of ours stands there."""
     found = inspect.getattr_static(owner, name, None)

@@ -73,13 +73,13 @@ POINTS = (
     ),
     ChokePoint(
         "publish full", _POOL, "cache_full_blocks",
-        ("request", "blocks", "num_cached_blocks", "num_full_blocks"),
-        pool.gather_hashes("publish full"), HOST,
+        ("request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size"),
+        pool.compare_hashes("publish full"), HOST,
     ),
     ChokePoint(
         "publish by blocks", _POOL, "cache_full_blocks",
-        ("request", "blocks", "num_cached_blocks", "num_full_blocks", "kv_cache_group_id"),
-        pool.compare_hashes, HOST, "publish",
+        ("request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size"),
+        pool.compare_hashes("publish by blocks"), HOST, "publish",
     ),
     ChokePoint(
         "publish partial", _POOL, "cache_partial_block", ("request", "block", "num_tokens"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from sys import _getframe
 from typing import Any
 
+from hkvtool.recorder.patches import enclosed, followed, preceded
 from hkvtool.recorder.vllm.caller import COPY_OWNER, Holder, holder
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.pool_state import PoolState
@@ -17,31 +18,29 @@ Make = Callable[[Hooks, Any], Callable[..., Any]]
 def get_new_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """`alloc`, behind the hashes that went because the blocks were taken."""
 
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        blocks = original(self, *args, **kwargs)
-        if blocks:
-            try:
-                state = hooks.pool(self)
-                if hooks.waiting is not None:
-                    hooks.tell_lookup()
-                if state.removed:
-                    state.tell_removed("evict")
-                _tell_alloc(hooks, state, [b.block_id for b in blocks], holder(_getframe(1)))
-            except Exception as e:
-                hooks.fail("alloc", e)
-        return blocks
+    def then(blocks: Any, self: Any) -> None:
+        try:
+            state = hooks.pool(self)
+            if hooks.waiting is not None:
+                hooks.tell_lookup()
+            if state.removed:
+                state.tell_removed("evict")
+            _tell_alloc(hooks, state, [b.block_id for b in blocks], holder(_getframe(2)))
+        except Exception as e:
+            hooks.fail("alloc", e)
 
-    return wrapper
+    return followed(original, then, "self")
 
 
 def _tell_alloc(hooks: Hooks, state: PoolState, ids: list[int], who: Holder) -> None:
     tell = hooks.tell
-    if who.number is not None:
-        tell.alloc(ids, state.group(who.number), who.req, None)
+    req, number, owner, _ = who
+    if number is not None:
+        tell.alloc(ids, state.group(number), req, None)
         return
     # An `alloc` is for a request; another holder takes the reference over.
     tell.alloc(ids, None, None, state.name)
-    tell.touch(ids, None, None, state.name, who.owner)
+    tell.touch(ids, None, None, state.name, owner)
     tell.free(ids, None, None, state.name, None, None)
 
 
@@ -89,15 +88,14 @@ def _give_back(
 def prepend_n(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """Which blocks go to the head of the free list."""
 
-    def wrapper(self: Any, blocks: Any, *args: Any, **kwargs: Any) -> Any:
+    def first(blocks: Any) -> None:
         if blocks:
             try:
                 hooks.front = [b.block_id for b in blocks]
             except Exception as e:
                 hooks.fail("free order", e)
-        return original(self, blocks, *args, **kwargs)
 
-    return wrapper
+    return preceded(original, first, "blocks")
 
 
 def touch(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -159,45 +157,48 @@ def unpin_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
 def remove_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """Hashes of one block that are gone: the single way out of the hash map, reset apart."""
 
-    def wrapper(self: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
-        removed = original(self, block, *args, **kwargs)
-        if removed:
-            try:
-                number = block.block_id
-                hooks.pool(self).removed.extend([(number, bytes(key)) for key in removed])
-            except Exception as e:
-                hooks.fail("unpublish", e)
-        return removed
+    def then(removed: Any, self: Any, block: Any) -> None:
+        try:
+            number, gone = block.block_id, hooks.pool(self).removed
+            for key in removed:
+                gone.append((number, bytes(key)))
+        except Exception as e:
+            hooks.fail("unpublish", e)
 
-    return wrapper
+    return followed(original, then, "self", "block")
 
 
 def insert_hash(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """A hash that now leads to a block: the single way into the hash map."""
 
-    def wrapper(
-        self: Any, key: Any, block: Any, num_tokens: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
+    def first(self: Any, key: Any, block: Any, num_tokens: Any) -> PoolState | None:
         try:
-            new = block.block_hash is None or not (
-                block.block_hash == key
-                or self.cached_block_hash_to_block.contain(key, block.block_id)
-            )
+            state = hooks.pool(self)
+            # Where the blocks of a whole call are compared, they are told by that.
+            if state.comparing or not (
+                block.block_hash is None
+                or not (
+                    block.block_hash == key
+                    or self.cached_block_hash_to_block.contain(key, block.block_id)
+                )
+            ):
+                return None
+            return state
         except Exception as e:
-            new = False
             hooks.fail("publish", e)
-        result = original(self, key, block, num_tokens, *args, **kwargs)
-        if new:
-            try:
-                state = hooks.pool(self)
-                state.inserted.append((block.block_id, bytes(key), num_tokens))
-                if not state.gathering:
-                    _tell_hashes(state, "promote", None)
-            except Exception as e:
-                hooks.fail("publish", e)
-        return result
+            return None
 
-    return wrapper
+    def last(state: PoolState, self: Any, key: Any, block: Any, num_tokens: Any) -> None:
+        try:
+            state.inserted.append((block.block_id, bytes(key), num_tokens))
+            if not state.gathering:
+                _tell_hashes(state, "promote", None)
+        except Exception as e:
+            hooks.fail("publish", e)
+
+    return enclosed(
+        original, first, last, "self", "block_hash_with_group_id", "block", "num_tokens"
+    )
 
 
 def gather_hashes(name: str) -> Make:
@@ -301,35 +302,53 @@ def evict(hooks: Hooks, original: Any) -> Callable[..., Any]:
     return wrapper
 
 
-def compare_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
-    """What a call publishes, in releases where it does so block by block itself."""
+def compare_hashes(name: str) -> Make:
+    """What a call publishes: the hashes of its blocks behind it and before it are compared, which
+    takes less than to follow them one by one, where there is a function to follow them by."""
 
-    def wrapper(
-        self: Any, request: Any, blocks: Any, num_cached_blocks: int, num_full_blocks: int,
-        block_size: int, kv_cache_group_id: int, *args: Any, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        bare: list[tuple[int, Any]] = []
-        try:
-            part = blocks[num_cached_blocks:num_full_blocks]
-            bare = [(i, b) for i, b in enumerate(part, num_cached_blocks) if b.block_hash is None]
-        except Exception as e:
-            hooks.fail("publish by blocks", e)
-        result = original(
-            self, request, blocks, num_cached_blocks, num_full_blocks, block_size,
-            kv_cache_group_id, *args, **kwargs,
+    def make(hooks: Hooks, original: Any) -> Callable[..., Any]:
+        def first(
+            self: Any, request: Any, blocks: Any, cached: int, full: int, size: int
+        ) -> tuple[PoolState, Any, list[Any]] | None:
+            try:
+                state = hooks.pool(self)
+                if state.comparing:
+                    # The same function under another choke point, for what an early release lacks.
+                    return None
+                part = blocks[cached:full]
+                before = [b.block_hash for b in part]
+                state.comparing = True
+                return state, part, before
+            except Exception as e:
+                hooks.fail(name, e)
+                return None
+
+        def last(
+            found: tuple[PoolState, Any, list[Any]], self: Any, request: Any, blocks: Any,
+            cached: int, full: int, size: int,
+        ) -> None:  # fmt: skip
+            try:
+                state, part, before = found
+                state.comparing = False
+                end = cached * size
+                for block, old in zip(part, before, strict=True):
+                    end += size
+                    new = block.block_hash
+                    if new is old or block.is_null:
+                        continue
+                    key = key_of(new)
+                    if key is not None:
+                        state.inserted.append((block.block_id, key, end))
+                _tell_hashes(state, "promote", request.request_id)
+            except Exception as e:
+                hooks.fail(name, e)
+
+        return enclosed(
+            original, first, last, "self", "request", "blocks", "num_cached_blocks",
+            "num_full_blocks", "block_size",
         )  # fmt: skip
-        try:
-            state = hooks.pool(self)
-            for i, block in bare:
-                key = key_of(block.block_hash)
-                if key is not None and not block.is_null:
-                    state.inserted.append((block.block_id, key, (i + 1) * block_size))
-            _tell_hashes(state, "promote", request.request_id)
-        except Exception as e:
-            hooks.fail("publish by blocks", e)
-        return result
 
-    return wrapper
+    return make
 
 
 def key_of(found: Any) -> bytes | None:

@@ -37,6 +37,9 @@ class PoolState:
         self.removed: list[Removed] = []
         self.inserted: list[Inserted] = []
         self.gathering = False
+        """Hashes are told when the call under way has ended."""
+        self.comparing = False
+        """So are those of its blocks, by what it leaves behind."""
         self._pool = weakref.ref(pool)
         pool.hkvtool_state = self
 
