@@ -61,11 +61,12 @@ class Attachment:
         except Exception:
             self.log.warning("nothing is recorded any more: %s", why)
 
-    def _open(self, engine: str, note: str) -> None:
+    def _open(self, engine: str, note: str, **besides: Any) -> None:
         """The first line of a trace."""
         self._begun = True
         event: dict[str, Any] = {
             "ev": "trace", "format": FORMAT, "engine": engine, "evidence": list(self.evidence),
+            **besides,
         }  # fmt: skip
         if note:
             event["note"] = note

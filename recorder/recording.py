@@ -153,6 +153,11 @@ class Recording:
         blocks at each step, all of them in turn, so that the middle can be read."""
         return self._policy == Policy.OVERWRITE
 
+    def turns(self) -> float:
+        """How often what the calling thread has recorded would fill its ring."""
+        ring = getattr(self._mine, "ring", None)
+        return 0.0 if ring is None else ring.written / ring.header.capacity
+
     @property
     def paused(self) -> bool:
         """Whether it is switched off for the time being."""

@@ -145,6 +145,11 @@ class Ring(Cursor):
             return Off.of(e, place)
 
     @property
+    def written(self) -> int:
+        """Bytes written since it was made, those that have gone included."""
+        return int(self._words[_HEAD])
+
+    @property
     def next_seq(self) -> int:
         """Sequence number of the next event."""
         return self._seq

@@ -120,7 +120,7 @@ class Observer:
         if not out.num_scheduled_tokens:
             return
         self._steps += 1
-        reqs, starts, tables = tables_of(out, self._first)
+        reqs, starts, tables = tables_of(out, self._first, {})
         zeroed = getattr(out, "new_block_ids_to_zero", None)
         copies = getattr(out, "kv_cache_block_copies", None)
         ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]

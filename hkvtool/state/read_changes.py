@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hkvtool.state.arrays import FROM_STATE
 from hkvtool.state.faults import Fault, Kind
 from hkvtool.state.reading import Read, reader_number
 from hkvtool.state.requests import Seen
@@ -34,7 +35,9 @@ def changed_faults(scene: Scene, read: Read) -> list[Fault]:
 def _changed(scene: Scene, read: Read, slot: int, seen: Seen, holds: int) -> str:
     """How the block is no longer what a check saw; empty where it is."""
     st = scene.fold.st
-    if seen.generation != holds:
+    # One that was described only after the check had named it is the same for all that is known.
+    described_since = seen.generation == 0 and holds == 1 and st.known[slot] == FROM_STATE
+    if seen.generation != holds and not described_since:
         return (
             f"the check at event {seen.pos} saw generation {seen.generation}; "
             f"event {st.alloc_pos[slot]} handed the block out again"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hkvtool.model.event import Event
+from hkvtool.store.rounds import Rounds
 
 Data = dict[str, Any]
 
@@ -83,7 +84,7 @@ class Reads:
             self._declare(event.data)
         elif ev in ("finish", "abort"):
             self._held.pop(str(event.req), None)
-        elif ev == "state":
+        elif ev == "state" and "round" not in event:
             # Recording begins, or goes on: what these have was changed unseen.
             for owner in event.get("owners") or ():
                 self._held.pop(str(owner), None)
@@ -198,10 +199,14 @@ class Deriving:
 
     def __init__(self) -> None:
         self._reads = Reads()
+        self._rounds = Rounds()
         self._pos = 0
 
     def of(self, event: Event) -> Iterator[Event]:
-        """The event with the accesses that it begins, numbered anew."""
+        """The event with the accesses that it begins, numbered anew; nothing where a flight
+        recorder tells what is known."""
+        if not self._rounds.needs(event):
+            return
         for data in self._reads.before(event):
             self._pos += 1
             yield _at(self._pos, data, event)

@@ -13,6 +13,7 @@ from hkvtool.recorder.tell import Prepare, Sink, Tell
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
 from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, log
 from hkvtool.recorder.vllm.privacy import Name
+from hkvtool.recorder.vllm.rounds import Rounds, Turns
 
 TRIED = ("0.28.0", "0.31.0", "0.32.0")
 """Releases with which the tests have passed."""
@@ -58,14 +59,18 @@ def attach_report() -> Report:
 
 
 def attach(
-    sink: Sink, prepare: Prepare | None = None, *, name_of: Name | None = None, note: str = ""
-) -> Hooks:
+    sink: Sink, prepare: Prepare | None = None, *, name_of: Name | None = None, note: str = "",
+    turns: Turns | None = None,
+) -> Hooks:  # fmt: skip
     """Hook the engine of this process, now and as it imports its parts; undone by `Hooks.remove`.
 
     Events go to `sink`, those that come often to functions that `prepare` makes
-    (`Recording.emitter`). `name_of` keys hashes (`Recording.keyed`).
+    (`Recording.emitter`). `name_of` keys hashes (`Recording.keyed`). `turns` is how often
+    the ring of a flight recorder was filled.
     """
     hooks = Hooks(Tell(sink, prepare), name_of, note)
+    if turns is not None:
+        hooks.rounds = Rounds(hooks, turns)
     version = _version()
     if version is not None and version.partition("+")[0] not in TRIED:
         log.warning("hkvtool has not been tried with vllm %s; it attaches by signature", version)

@@ -52,7 +52,8 @@ class Beginning:
     def _at_next_step(self, gate: Target, found: Running) -> Callable[..., Any]:
         def wrapper(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             with self._mutex:
-                waits, _ = self._gate is not None and not self._over, self._open()
+                waits = self._gate is not None and not self._over
+                self._open()
                 if waits:
                     try:
                         self._put_on(found)

@@ -51,6 +51,10 @@ class Hooks(Attachment):
         """The last step that a worker of this process has made ready."""
         self.transfers: Any = None
         """The transfers of the connector's worker in this process, if there is one."""
+        self.rounds: Any = None
+        """Tells again and again what holds, where the beginning is overwritten."""
+        self.untold: set[str] = set()
+        """Requests whose tables, as far as they have come, are told at their next step."""
         self.imports = Imports()
         self._pools: list[PoolState] = []
         self._configs: list[Any] = []
@@ -82,7 +86,8 @@ class Hooks(Attachment):
         self.evidence = [c for c in self.evidence if c not in gone]
         note = [self.note] if self.note else []
         note += [f"not seen: {why}" for why in self.lost]
-        self._open(engine, "; ".join(note))
+        rolling = {} if self.rounds is None else {"rolling": True}
+        self._open(engine, "; ".join(note), **rolling)
 
     def worker_config(self, config: Any) -> Any:
         """The config that the workers were given for the scheduler's `config`, if it was seen."""

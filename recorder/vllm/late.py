@@ -14,6 +14,9 @@ from hkvtool.recorder.vllm.transfer_hooks import follow_worker
 
 _UNKNOWN_HOLDER = "before the recording"
 
+_AT_ONCE = 8192
+"""Blocks in one event: a ring takes none that is half as large as itself."""
+
 _OFFLOADING = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker"
 
 
@@ -53,46 +56,84 @@ def running() -> Running:
 
 
 def take_over(hooks: Hooks, found: Running) -> None:
-    """Declare cache managers that came before the hooks, with a `state` event of each pool, and
+    """Declare cache managers that came before the hooks, with `state` events of each pool, and
     follow the transfers of their connector from here on."""
     for worker in found.offloading:
         follow_worker(hooks, worker)
     for manager in found.managers:
         declare(hooks, manager)
-        for pool in dict.fromkeys(m.block_pool for m in manager.coordinator.single_type_managers):
-            hooks.tell.event(state(hooks.pool(pool), manager))
+        for pool in pools_of(manager):
+            known = hooks.pool(pool)
+            held = holders(known, manager)
+            blocks = [b for b in pool.blocks if not b.is_null]
+            for at in range(0, len(blocks), _AT_ONCE):
+                event = state(known, blocks[at : at + _AT_ONCE], held, _UNKNOWN_HOLDER)
+                if at + _AT_ONCE >= len(blocks):
+                    event["free_order"] = free_order(pool)
+                hooks.tell.event(event)
+        hooks.untold.update(running_requests(manager))
     if found.managers:
         # A pause before has withdrawn it.
         hooks.tell.event({"ev": "evidence", "evidence": list(hooks.evidence)})
 
 
-def state(known: PoolState, manager: Any) -> dict[str, Any]:
-    """The `state` event of one pool: references, hashes, holders and the free list."""
+def pools_of(manager: Any) -> list[Any]:
+    """The block pools of a cache manager."""
+    return list(dict.fromkeys(m.block_pool for m in manager.coordinator.single_type_managers))
+
+
+def running_requests(manager: Any) -> set[str]:
+    """The requests that hold blocks."""
+    return {r for m in manager.coordinator.single_type_managers for r in m.req_to_blocks}
+
+
+Holders = dict[int, tuple[Any, str, int]]
+"""By block: the manager in whose table it is, of which request, and where."""
+
+
+def holders(known: PoolState, manager: Any) -> Holders:
+    """Who holds the blocks of a pool."""
+    return {
+        block.block_id: (one, req, i)
+        for one in manager.coordinator.single_type_managers if one.block_pool is known.pool
+        for req, blocks in one.req_to_blocks.items() for i, block in enumerate(blocks)
+    }  # fmt: skip
+
+
+def state(
+    known: PoolState, blocks: list[Any], held: Holders, otherwise: str | None = None
+) -> dict[str, Any]:
+    """The `state` event of some blocks of one pool: references, hashes and holders; `otherwise`
+    holds what no request does."""
     pool = known.pool
-    holders: dict[int, tuple[str, str]] = {}
-    for one in manager.coordinator.single_type_managers:
-        if one.block_pool is pool:
-            for req, blocks in one.req_to_blocks.items():
-                for block in blocks:
-                    holders[block.block_id] = (req, known.group(one.kv_cache_group_id))
-    blocks = [b for b in pool.blocks if not b.is_null]
     hashes = [_hashes(known, pool, b) for b in blocks]
+    mine = [_holder(b, held) for b in blocks]
     return {
         "ev": "state", "pool": known.name,
         "blocks": [b.block_id for b in blocks],
         "refs": [b.ref_cnt for b in blocks],
         "hashes": [names for names, _ in hashes],
         "owners": [
-            holders[b.block_id][0] if b.block_id in holders
-            else _UNKNOWN_HOLDER if b.ref_cnt > 0 else None
-            for b in blocks
+            req if one is not None else otherwise if b.ref_cnt > 0 else None
+            for b, (one, req) in zip(blocks, mine, strict=True)
         ],
         "groups": [
-            holders[b.block_id][1] if b.block_id in holders else group
-            for b, (_, group) in zip(blocks, hashes, strict=True)
+            group if one is None else known.group(one.kv_cache_group_id)
+            for (one, _), (_, group) in zip(mine, hashes, strict=True)
         ],
-        "free_order": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
     }  # fmt: skip
+
+
+def free_order(pool: Any) -> list[int]:
+    """The free list, next to be taken first."""
+    return [b.block_id for b in pool.free_block_queue.get_all_free_blocks()]
+
+
+def _holder(block: Any, held: Holders) -> tuple[Any, str | None]:
+    """Who holds a block, if it is still who held it when that was looked up."""
+    one, req, i = held.get(block.block_id, (None, "", 0))
+    table = () if one is None else one.req_to_blocks.get(req, ())
+    return (one, req) if i < len(table) and table[i] is block else (None, None)
 
 
 def _hashes(known: PoolState, pool: Any, block: Any) -> tuple[list[int] | None, str | None]:

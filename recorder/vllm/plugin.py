@@ -32,9 +32,12 @@ def start(recording: Any) -> None:
     if _begun:
         return
     name_of, note = _names(recording), _note()
+    turns = recording.turns if getattr(recording, "rolling", False) else None
     _begun.append(
         Beginning(
-            lambda: attach(recording.emit_dict, recording.emitter, name_of=name_of, note=note)
+            lambda: attach(
+                recording.emit_dict, recording.emitter, name_of=name_of, note=note, turns=turns
+            )
         )
     )
     _begun[0].begin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hkvtool.recorder.vllm.caller import COPY_OWNER, DEFERRED_OWNER
@@ -22,6 +22,12 @@ def schedule(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """`dispatch`, with what the worker is told: block-table changes and lengths."""
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if hooks.rounds is not None:
+            try:
+                hooks.rounds.step(self)
+            except Exception as e:
+                hooks.rounds = None
+                hooks.fail("rounds", e)
         out = original(self, *args, **kwargs)
         try:
             _tell_step(hooks, self, out)
@@ -59,7 +65,8 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     for req in cached.req_ids:
         if req in resumed:
             _admit(hooks, scheduler, req)
-    reqs, starts, tables = tables_of(out, first)
+    anew = _untold(hooks, scheduler, cached.req_ids) if hooks.untold else {}
+    reqs, starts, tables = tables_of(out, first, anew)
     told = list(counts.values())
     hooks.batch = reqs, [start + count for start, count in zip(starts, told, strict=True)]
     ends = [end for c in copies or () for end in (c.src_block_id, c.dst_block_id)]
@@ -78,6 +85,7 @@ def _goes_on(hooks: Hooks, out: Any) -> bool:
         or out.total_num_scheduled_tokens != len(reqs)
         or cached.num_computed_tokens != starts
         or cached.req_ids != reqs
+        or hooks.untold
         or _resumed(cached)
     ):
         return False
@@ -118,9 +126,26 @@ def _refuse(hooks: Hooks, scheduler: Any, req: str, reason: str) -> None:
     )  # fmt: skip
 
 
-def tables_of(out: Any, first: int) -> tuple[list[str], list[int], list[int]]:
+Tables = Sequence[Sequence[int]]
+"""The blocks of a request, table by table."""
+
+
+def _untold(hooks: Hooks, scheduler: Any, reqs: Sequence[str]) -> dict[str, Tables]:
+    """The whole tables of those of a step's requests of which a reader may not know them."""
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    mine = hooks.untold.intersection(reqs)
+    hooks.untold = {r for r in hooks.untold - mine if r in scheduler.requests}
+    return {
+        req: [[b.block_id for b in one.req_to_blocks.get(req, ())] for one in managers]
+        for req in mine
+    }
+
+
+def tables_of(
+    out: Any, first: int, anew: Mapping[str, Tables]
+) -> tuple[list[str], list[int], list[int]]:
     """The requests of a step, where each goes on, and `tables`: what changed in their block tables,
-    the first of which is number `first`."""
+    the first of which is number `first`. Those of `anew` are told as a whole."""
     # In the order of scheduling: a request may go on from blocks that one before it in the very
     # same step is about to fill.
     reqs = list(out.num_scheduled_tokens)
@@ -137,7 +162,9 @@ def tables_of(out: Any, first: int) -> tuple[list[str], list[int], list[int]]:
         cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
     ):
         i = place[req]
-        if req in resumed:
+        if req in anew:
+            _change(tables, first, i, REPLACE, anew[req])
+        elif req in resumed:
             _change(tables, first, i, REPLACE, fresh)
         elif fresh is not None:
             _change(tables, first, i, APPEND, fresh)

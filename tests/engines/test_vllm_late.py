@@ -108,7 +108,7 @@ def test_asked_for_in_the_middle_of_a_step(
 
 
 def test_given_up_before_the_next_step(tmp_path: Path, recorded: Recorded) -> None:
-    scheduler, drive = with_an_engine(tmp_path, False)
+    _, drive = with_an_engine(tmp_path, False)
     elsewhere(lambda: plugin.start(recorded))
     assert is_wrapped(Scheduler, "schedule")
     elsewhere(lambda: plugin.stop(recorded))
