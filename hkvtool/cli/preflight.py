@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -14,6 +14,8 @@ from hkvtool.model.rules import Severity
 
 if TYPE_CHECKING:
     from hkvtool.analyzers.preflight import Preflight
+    from hkvtool.importers.model_caches import Flags
+    from hkvtool.importers.model_config import Derived
     from hkvtool.model.event import Event
     from hkvtool.report.checked import Checked
 
@@ -30,6 +32,27 @@ def command(
             show_default=False,
         ),
     ],
+    block_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--block-size", min=1, help="Tokens of a block. [model config]"),
+    ] = None,
+    kv_cache_dtype: Annotated[
+        str, typer.Option("--kv-cache-dtype", help="As for the engine. [model config]")
+    ] = "auto",
+    ssm_dtype: Annotated[
+        str, typer.Option("--ssm-dtype", help="Dtype of recurrent states. [model config]")
+    ] = "auto",
+    tensor_parallel: Annotated[
+        int, typer.Option("--tensor-parallel", min=1, help="Shards of a model. [model config]")
+    ] = 1,
+    max_batched: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--max-num-batched-tokens", min=1, help="Tokens of one step. [model config]"),
+    ] = None,
+    blocks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--blocks", min=1, help="Blocks of the pool. [model config]"),
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> int:
     """Compare what an engine's producers declare with what its consumers expect: 2xx and 4xx.
@@ -38,20 +61,30 @@ def command(
     configuration `{"pools": [...], "groups": [...], "kernels": [...]}` with the keys of those
     events. What only one side states is listed; it cannot be compared.
 
+    A model's own `config.json` will do as well: the groups are derived from it and from the
+    engine's flags, and what cannot be derived is listed.
+
     Exits with 0 where nothing disagrees, 1 where something does, 3 where it cannot be read.
     """
     from hkvtool.analyzers.preflight import preflight
+    from hkvtool.importers.model_caches import Flags
     from hkvtool.report.checked import Checked
 
-    events = _declared(source)
+    flags = Flags(
+        block_size, kv_cache_dtype, ssm_dtype, tensor_parallel, max_batched, blocks
+    )  # fmt: skip
+    events, model = _declared(source, flags)
     found = preflight(events)
     checked = Checked(source, found.report, {e.pos: e for e in events})
-    _print(found, checked, format)
+    _print(found, checked, format, model)
     return Exit.FINDINGS if found.report.count(Severity.ERROR) else Exit.OK
 
 
-def _declared(source: str) -> list[Event]:
+def _declared(source: str, flags: Flags) -> tuple[list[Event], Derived | None]:
+    """The declarations, and where they were derived from a model's config what came of it."""
     from hkvtool.analyzers.preflight import KINDS, config_events
+    from hkvtool.importers.model_caches import Flags
+    from hkvtool.importers.model_config import derived, is_model_config
     from hkvtool.store import open_trace
 
     path = Path(source)
@@ -61,16 +94,27 @@ def _declared(source: str) -> list[Event]:
         except (ValueError, RecursionError, OSError):
             config = None
         if isinstance(config, dict) and "ev" not in config:
-            return config_events(config)
+            if is_model_config(config):
+                model = derived(config, flags)
+                return config_events(model.declared), model
+            _no_flags(flags, Flags())
+            return config_events(config), None
+    _no_flags(flags, Flags())
     with open_trace(source) as trace:
-        return list(trace.events(kinds=KINDS))
+        return list(trace.events(kinds=KINDS)), None
 
 
-def _print(found: Preflight, checked: Checked, format: Format) -> None:
+def _no_flags(flags: Flags, none: Flags) -> None:
+    if flags != none:
+        raise typer.BadParameter("the engine's flags go with a model's config.json only")
+
+
+def _print(found: Preflight, checked: Checked, format: Format, model: Derived | None) -> None:
     if format is Format.JSON:
         from hkvtool.cli.traces import print_json
 
-        print_json({"path": checked.name, **found.as_json()})
+        told = {} if model is None else {"model": model.as_json()}
+        print_json({"path": checked.name, **found.as_json(), **told})
     elif format is Format.SARIF:
         from hkvtool.report.sarif import sarif
 
@@ -85,8 +129,11 @@ def _print(found: Preflight, checked: Checked, format: Format) -> None:
         print("\n".join(github_lines(checked)))
     else:
         from hkvtool.cli.console import console
-        from hkvtool.report.preflight import preflight_lines
+        from hkvtool.report.preflight import model_lines, preflight_lines
 
         out = console()
-        for line in preflight_lines(found, checked, out.width):
+        lines = list(preflight_lines(found, checked, out.width))
+        if model is not None:
+            lines += model_lines(model, out.width)
+        for line in lines:
             out.print(line.text, style=line.style or None, soft_wrap=True)

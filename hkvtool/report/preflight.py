@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from hkvtool.analyzers.preflight import Pairing, Preflight
+from hkvtool.importers.model_config import Derived
 from hkvtool.model.rules import Severity
 from hkvtool.model.text import shown
 from hkvtool.report.checked import Checked
@@ -45,6 +46,23 @@ def preflight_lines(found: Preflight, checked: Checked, width: int) -> Iterator[
         compared = any(p.compared or not p.lacking for p in found.pairings)
         said += ", as far as both sides say" if compared else ": nothing could be compared"
     yield Line(said, "bold")
+
+
+def model_lines(model: Derived, width: int) -> Iterator[Line]:
+    """The groups that a model's config comes to, what follows for hits, and what is not told."""
+    width = max(40, min(width, MAX_WIDTH))
+    yield Line("")
+    head = f"{'group':<12}{'form':<12}{'layers':>6}{'block':>7}{'window':>8}{'row':>9}{'page':>12}"
+    yield Line(head[:width], "bold")
+    for cache in model.caches:
+        row = "-" if cache.form == "recurrent" else f"{cache.row:,}"
+        window = f"{cache.window:,}" if cache.window else "-"
+        told = f"{shown(cache.name):<12}{cache.form:<12}{cache.layers:>6}{cache.block:>7}"
+        yield Line(f"{told}{window:>8}{row:>9}{cache.page_bytes:>12,}"[:width])
+    for note in model.notes:
+        yield from _row("·", note, width)
+    for unknown in model.unknown:
+        yield from _row("not derived:", unknown, width, "yellow")
 
 
 def _pairing(pairing: Pairing, width: int) -> Iterator[Line]:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from report import told
 
+from hkvtool.model.shipped import shipped
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checking.md"
 
 
@@ -34,6 +36,8 @@ def test_a_command_prints_what_the_page_shows(
     for id, arm in re.findall(r"([A-Z]\d\d)-(bad|good)\.jsonl", command):
         source = getattr(cases[id], arm)
         (tmp_path / f"{id}-{arm}.jsonl").write_bytes(source.read_bytes())
+    for config in Path(str(shipped("configs"))).glob("*.json"):
+        (tmp_path / config.name).write_bytes(config.read_bytes())
     lines = [json.dumps(dict(e.data)) + "\n" for e in told.spread()]
     (tmp_path / "wrong.jsonl").write_text("".join(lines))
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from hkvtool.engine.presets import PRESETS
 from hkvtool.model.errors import Exit
+from hkvtool.model.shipped import shipped
 
 CONFIG: dict[str, Any] = {
     "pools": [{"pool": "gpu", "medium": "gpu", "blocks": 100}],
@@ -102,3 +104,105 @@ def test_what_declares_nothing_is_refused(hkvtool: Any, tmp_path: Path) -> None:
     path.write_text('{"groups": [{"group": 3}]}')
     found = hkvtool("preflight", str(path))
     assert found.code == Exit.UNREADABLE
+
+
+MODELS = Path(str(shipped("configs")))
+
+
+def derived(hkvtool: Any, name: str, *flags: str) -> dict[str, Any]:
+    found = hkvtool("preflight", str(MODELS / f"{name}.json"), "--format", "json", *flags)
+    said: dict[str, Any] = json.loads(found.out)
+    return said
+
+
+def shape(group: dict[str, Any]) -> tuple[str, int, int, int]:
+    return (
+        group["form"],
+        group["layers"],
+        group["block_tokens"],
+        group["layout"]["page_bytes"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("gemma3-12b", "gemma3"),
+        ("gpt-oss-120b", "gpt-oss"),
+        ("qwen3-next-80b", "qwen3-next"),
+        ("deepseek-v3.2", "deepseek-v3.2"),
+        ("llama4-scout", "llama4"),
+    ],
+)
+def test_what_a_models_config_comes_to(name: str, preset: str, hkvtool: Any) -> None:
+    # The reference engine's presets were written from what the engines allocate.
+    known = PRESETS[preset].groups
+    flags = ["--block-size", "32"] if known[0].block_tokens == 32 else []
+    said = derived(hkvtool, name, *flags)
+    assert said["summary"]["error"] == 0
+    assert sorted(map(shape, said["model"]["groups"])) == sorted(
+        (str(g.form), g.layers, g.block_tokens, g.page_bytes) for g in known
+    )
+    assert said["model"]["unknown"]
+
+
+def test_compressed_layers_have_the_pages_of_the_engine(hkvtool: Any) -> None:
+    # As the engine itself allocates for ratios 0, 4, 128, 4.
+    groups = derived(hkvtool, "deepseek-v4-like")["model"]["groups"]
+    pages = {g["group"]: (g["block_tokens"], g["layout"]["page_bytes"]) for g in groups}
+    assert pages == {
+        "swa0": (64, 37440), "swa1": (64, 37440), "c4": (256, 37440), "c128": (256, 1728),
+        "idx": (256, 8640), "c4.state": (4, 32832), "idx.state": (4, 8640),
+        "c128.state": (8, 32832),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "codes"),
+    [
+        ("deepseek-v3.2", ["--block-size", "32"], {"HKV204"}),
+        ("deepseek-v3.2", ["--kv-cache-dtype", "fp8_e5m2"], {"HKV201"}),
+        ("deepseek-v3.2", ["--kv-cache-dtype", "bfloat16"], set()),
+        ("deepseek-v4-like", ["--block-size", "128"], {"HKV204"}),
+        ("gemma3-12b", ["--block-size", "24"], {"HKV204"}),
+        ("gemma3-12b", ["--kv-cache-dtype", "fp8"], set()),
+    ],
+)
+def test_flags_that_no_kernel_works_with(
+    name: str, flags: list[str], codes: set[str], hkvtool: Any
+) -> None:
+    assert {f["code"] for f in derived(hkvtool, name, *flags)["findings"]} == codes
+
+
+def test_what_follows_for_hits_is_told(hkvtool: Any) -> None:
+    path = str(MODELS / "qwen3-next-80b.json")
+    found = hkvtool("preflight", path, "--max-num-batched-tokens", "512", "--block-size", "64")
+    said = " ".join(found.out.split())
+    assert "no state is kept" in said and "makes blocks of 544" in said
+    assert "not derived: the dtype of the states" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"layer_types": ["mystery"] * 36}, "mystery are not known"),
+        ({"layer_types": ["full_attention"]}, "1 entries for 36 layers"),
+        ({"num_attention_heads": None, "head_dim": None}, "does not say `num_attention_heads`"),
+        ({"torch_dtype": "int3"}, "int3 is not known"),
+        ({"sliding_window": "wide"}, "not a positive integer"),
+        ({"num_hidden_layers": 1 << 40, "layer_types": None}, "layers are more"),
+    ],
+)
+def test_a_config_that_says_too_little(
+    change: dict[str, Any], told: str, hkvtool: Any, tmp_path: Path
+) -> None:
+    config = json.loads((MODELS / "gpt-oss-120b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **change}))
+    found = hkvtool("preflight", str(path))
+    assert found.code == Exit.UNREADABLE and told in found.err
+
+
+def test_flags_of_an_engine_are_for_a_models_config(hkvtool: Any, tmp_path: Path) -> None:
+    found = hkvtool("preflight", written(tmp_path), "--block-size", "32")
+    assert found.code == Exit.USAGE
