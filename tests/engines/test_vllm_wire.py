@@ -8,117 +8,20 @@ trace of both, hooks and wire, is checked.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
 from vllm.distributed.kv_events import ZmqEventPublisher
 
 from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, random_load
-from hkvtool.importers.kv_batch import batch_time
-from hkvtool.importers.listening import KvStream
-from hkvtool.recorder.kv_listener import Bad, Listener, Source
-from hkvtool.recorder.kv_sequence import Apply, Lost, Restart, Step
+from engines.wire import Heard, Reordering, doubling, listening, losing, settle, straight
 
 pytest.importorskip("msgpack")
 
 STEPS = 120
-Frames = list[bytes]
-Way = Callable[[Frames, random.Random], list[Frames]]
-
-
-def straight(frames: Frames, rnd: random.Random) -> list[Frames]:
-    return [frames]
-
-
-def losing(frames: Frames, rnd: random.Random) -> list[Frames]:
-    return [] if rnd.random() < 0.25 else [frames]
-
-
-def doubling(frames: Frames, rnd: random.Random) -> list[Frames]:
-    return [frames] * rnd.choice((1, 2, 3))
-
-
-class Reordering:
-    """Now and then one is overtaken by the next."""
-
-    def __init__(self) -> None:
-        self.kept: Frames | None = None
-
-    def __call__(self, frames: Frames, rnd: random.Random) -> list[Frames]:
-        if self.kept is not None:
-            kept, self.kept = self.kept, None
-            return [frames, kept]
-        # Not the first: what an account begins with is not known to be late.
-        if rnd.random() < 0.3 and frames[1] != bytes(8):
-            self.kept = frames
-            return []
-        return [frames]
-
-    def rest(self) -> list[Frames]:
-        return [] if self.kept is None else [self.kept]
-
-
-class Proxy:
-    """Stands between a publisher and its subscribers."""
-
-    def __init__(self, source: str, target: str, way: Way) -> None:
-        self._context = zmq.Context()
-        self._in = self._context.socket(zmq.SUB)
-        self._in.setsockopt(zmq.SUBSCRIBE, b"")
-        self._in.setsockopt(zmq.RCVHWM, 0)
-        self._in.connect(source)
-        self._out = self._context.socket(zmq.PUB)
-        self._out.setsockopt(zmq.SNDHWM, 0)
-        self._out.bind(target)
-        self._way, self._rnd, self._done = way, random.Random(5), threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._done.is_set():
-            if self._in.poll(20):
-                for frames in self._way(self._in.recv_multipart(), self._rnd):
-                    self._out.send_multipart(frames)
-        for frames in getattr(self._way, "rest", list)():
-            self._out.send_multipart(frames)
-
-    def close(self) -> None:
-        self._done.set()
-        self._thread.join()
-        time.sleep(0.05)
-        self._context.destroy(linger=200)
-
-
-@dataclass
-class Heard:
-    """What a listener told, as lines of a trace."""
-
-    stream: KvStream
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    applied: int = 0
-    lost: int = 0
-    restarts: int = 0
-
-    def take(self, source: Source, step: Step | Bad) -> None:
-        if isinstance(step, Apply):
-            self.applied += 1
-            self.lines += self.stream.batch(source.name, step.number, step.payload)
-        elif isinstance(step, Lost):
-            self.lost += step.count
-            self.lines.append(self.stream.lost(source.name, step.first, step.last))
-        elif isinstance(step, Restart):
-            self.restarts += 1
-            self.lines.append(self.stream.restart(source.name))
-        else:
-            raise AssertionError(step)
 
 
 class Published:
@@ -141,40 +44,19 @@ class Published:
         del self.inner
 
 
-@contextmanager
-def listening(
-    folder: Path, published: Published, names: Any, way: Way, **options: Any
-) -> Iterator[Heard]:
-    """A listener behind a proxy, until the end of the block."""
-    heard = Heard(KvStream(names, as_received=options.get("as_received", False)))
-    done = threading.Event()
-    proxy = Proxy(published.endpoint, f"ipc://{folder}/way", way)
-    replays = [published.replay] if options.pop("replay", False) else []
-    with Listener(
-        [f"ipc://{folder}/way"], replays=replays, stamp=batch_time, **options
-    ) as listener:
-        thread = threading.Thread(target=listener.run, args=(heard.take, done.is_set))
-        thread.start()
-        # A subscription takes its time to arrive.
-        time.sleep(0.5)
-        try:
-            yield heard
-            settle(heard)
-            proxy.close()
-            settle(heard)
-        finally:
-            done.set()
-            thread.join()
-            proxy.close()
-        listener.end(heard.take)
-
-
-def settle(heard: Heard) -> None:
-    """Wait until nothing more comes."""
-    seen = -1
-    while seen != heard.applied:
-        seen = heard.applied
-        time.sleep(0.6)
+def heard_by(
+    folder: Path,
+    published: Published,
+    names: Any,
+    way: Any,
+    *,
+    replay: bool = False,
+    **options: Any,
+) -> Any:
+    """A listener behind a way of its own."""
+    chosen = way() if way is Reordering else way
+    asked = published.replay if replay else None
+    return listening(folder, published.endpoint, asked, names, chosen, **options)
 
 
 def drive(folder: Path, published: Published, seed: int) -> Any:
@@ -226,8 +108,7 @@ def test_the_wire_adds_up_to_the_pool(
 ) -> None:
     folded, hooks = recorded
     published = Published(tmp_path)
-    chosen = way() if way is Reordering else way
-    with listening(tmp_path, published, hooks.keyed, chosen, replay=True) as heard:
+    with heard_by(tmp_path, published, hooks.keyed, way, replay=True) as heard:
         scheduler = drive(tmp_path, published, 3)
     published.shutdown()
     assert heard.lost == 0 and heard.restarts == 0
@@ -245,7 +126,7 @@ def test_the_wire_adds_up_to_the_pool(
 def test_without_a_replay_the_loss_is_told(tmp_path: Path, recorded: Any, findings: Any) -> None:
     _, hooks = recorded
     published = Published(tmp_path)
-    with listening(tmp_path, published, hooks.keyed, losing, patience=0.2) as heard:
+    with heard_by(tmp_path, published, hooks.keyed, losing, patience=0.2) as heard:
         drive(tmp_path, published, 3)
     published.shutdown()
     assert heard.lost > 0
@@ -259,8 +140,7 @@ def test_a_consumer_that_takes_what_comes_is_found(
 ) -> None:
     _, hooks = recorded
     published = Published(tmp_path)
-    chosen = way() if way is Reordering else way
-    with listening(tmp_path, published, hooks.keyed, chosen, as_received=True) as heard:
+    with heard_by(tmp_path, published, hooks.keyed, way, as_received=True) as heard:
         drive(tmp_path, published, 3)
     published.shutdown()
     report = findings([heard.stream.begin(["x"]), *heard.lines])
@@ -273,7 +153,7 @@ def test_an_engine_that_is_started_anew_is_followed(
 ) -> None:
     _, hooks = recorded
     published = Published(tmp_path)
-    with listening(tmp_path, published, hooks.keyed, straight, replay=replay) as heard:
+    with heard_by(tmp_path, published, hooks.keyed, straight, replay=replay) as heard:
         drive(tmp_path, published, 3)
         settle(heard)
         published.shutdown()
@@ -290,7 +170,7 @@ def test_who_comes_late_asks_for_what_was_before(tmp_path: Path, recorded: Any) 
     _, hooks = recorded
     published = Published(tmp_path)
     scheduler = drive(tmp_path, published, 3)
-    with listening(tmp_path, published, hooks.keyed, straight, replay=True, patience=5.0) as heard:
+    with heard_by(tmp_path, published, hooks.keyed, straight, replay=True, patience=5.0) as heard:
         time.sleep(1.0)
     published.shutdown()
     assert heard.applied == published.count

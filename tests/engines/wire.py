@@ -1,0 +1,145 @@
+"""A way between a publisher of KV events and a listener that loses, doubles and reorders."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from hkvtool.importers.kv_batch import batch_time
+from hkvtool.importers.listening import KvStream
+from hkvtool.recorder.kv_listener import Bad, Listener, Source
+from hkvtool.recorder.kv_sequence import Apply, Lost, Restart, Step
+
+Frames = list[bytes]
+Way = Callable[[Frames, random.Random], list[Frames]]
+
+
+def straight(frames: Frames, rnd: random.Random) -> list[Frames]:
+    return [frames]
+
+
+def losing(frames: Frames, rnd: random.Random) -> list[Frames]:
+    return [] if rnd.random() < 0.25 else [frames]
+
+
+def doubling(frames: Frames, rnd: random.Random) -> list[Frames]:
+    return [frames] * rnd.choice((1, 2, 3))
+
+
+class Reordering:
+    """Now and then one is overtaken by the next."""
+
+    def __init__(self) -> None:
+        self.kept: Frames | None = None
+
+    def __call__(self, frames: Frames, rnd: random.Random) -> list[Frames]:
+        if self.kept is not None:
+            kept, self.kept = self.kept, None
+            return [frames, kept]
+        # Not the first: what an account begins with is not known to be late.
+        if rnd.random() < 0.3 and frames[1] != bytes(8):
+            self.kept = frames
+            return []
+        return [frames]
+
+    def rest(self) -> list[Frames]:
+        return [] if self.kept is None else [self.kept]
+
+
+class Proxy:
+    """Stands between a publisher and its subscribers."""
+
+    def __init__(self, source: str, target: str, way: Way) -> None:
+        self._context = zmq.Context()
+        self._in = self._context.socket(zmq.SUB)
+        self._in.setsockopt(zmq.SUBSCRIBE, b"")
+        self._in.setsockopt(zmq.RCVHWM, 0)
+        self._in.connect(source)
+        self._out = self._context.socket(zmq.PUB)
+        self._out.setsockopt(zmq.SNDHWM, 0)
+        self._out.bind(target)
+        self._way, self._rnd, self._done = way, random.Random(5), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            if self._in.poll(20):
+                for frames in self._way(self._in.recv_multipart(), self._rnd):
+                    self._out.send_multipart(frames)
+        for frames in getattr(self._way, "rest", list)():
+            self._out.send_multipart(frames)
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join()
+        time.sleep(0.05)
+        self._context.destroy(linger=200)
+
+
+@dataclass
+class Heard:
+    """What a listener told, as lines of a trace."""
+
+    stream: KvStream
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    applied: int = 0
+    lost: int = 0
+    restarts: int = 0
+
+    def take(self, source: Source, step: Step | Bad) -> None:
+        if isinstance(step, Apply):
+            self.applied += 1
+            self.lines += self.stream.batch(source.name, step.number, step.payload)
+        elif isinstance(step, Lost):
+            self.lost += step.count
+            self.lines.append(self.stream.lost(source.name, step.first, step.last))
+        elif isinstance(step, Restart):
+            self.restarts += 1
+            self.lines.append(self.stream.restart(source.name))
+        else:
+            raise AssertionError(step)
+
+
+@contextmanager
+def listening(
+    folder: Path, endpoint: str, replay: str | None, names: Any, way: Way, **options: Any
+) -> Iterator[Heard]:
+    """A listener behind a proxy, until the end of the block."""
+    heard = Heard(KvStream(names, as_received=options.get("as_received", False)))
+    done = threading.Event()
+    proxy = Proxy(endpoint, f"ipc://{folder}/way", way)
+    replays = [] if replay is None else [replay]
+    with Listener(
+        [f"ipc://{folder}/way"], replays=replays, stamp=batch_time, **options
+    ) as listener:
+        thread = threading.Thread(target=listener.run, args=(heard.take, done.is_set))
+        thread.start()
+        # A subscription takes its time to arrive.
+        time.sleep(0.5)
+        try:
+            yield heard
+            settle(heard)
+            proxy.close()
+            settle(heard)
+        finally:
+            done.set()
+            thread.join()
+            proxy.close()
+        listener.end(heard.take)
+
+
+def settle(heard: Heard) -> None:
+    """Wait until nothing more comes."""
+    seen = -1
+    while seen != heard.applied:
+        seen = heard.applied
+        time.sleep(0.6)
