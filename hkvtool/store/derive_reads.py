@@ -200,13 +200,20 @@ class Deriving:
     def __init__(self) -> None:
         self._reads = Reads()
         self._rounds = Rounds()
+        self._left_out: dict[str, int] = {}
+        """Events of each lane that are told no further: nobody is to miss their numbers."""
         self._pos = 0
 
     def of(self, event: Event) -> Iterator[Event]:
         """The event with the accesses that it begins, numbered anew; nothing where a flight
         recorder tells what is known."""
         if not self._rounds.needs(event):
+            if "seq" in event:
+                self._left_out[event.actor] = self._left_out.get(event.actor, 0) + 1
             return
+        if event.actor in self._left_out and isinstance(event.get("seq"), int):
+            seq = event["seq"] - self._left_out[event.actor]
+            event = Event.of(event.pos, {**event.data, "seq": seq})
         for data in self._reads.before(event):
             self._pos += 1
             yield _at(self._pos, data, event)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +130,8 @@ def test_what_a_ring_still_holds_is_such_a_trace(tmp_path: Path, findings: Any) 
         recording.close()
     assert count.rings.vanished > 1000 and count.rings.dropped == 0
     report = findings(events)
-    assert [f for f in report["findings"] if f["severity"] == "error"] == []
+    # Neither a fault, nor that events were lost.
+    assert {f["code"] for f in report["findings"]} <= {"HKV308"}
     assert any(
         e["ev"] == "use"
         for e in (x.data for x in derive_reads(Event.of(i, d) for i, d in enumerate(events, 1)))
@@ -154,3 +158,40 @@ def test_one_that_has_lost_nothing_is_read_as_any_other(tmp_path: Path) -> None:
     assert [{k: v for k, v in e.items() if k not in differs} for e in read] == [
         {k: v for k, v in e.items() if k not in differs} for e in as_any
     ]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from random import Random
+from engines.vllm_engine import generate, make_engine
+if __name__ == "__main__":
+    engine = make_engine(Path(sys.argv[1]), "gemma3")
+    chance = Random(1)
+    base = [chance.randrange(5, 120) for _ in range(160)]
+    for n in range(60):
+        rest = [chance.randrange(5, 120) for _ in range(20)]
+        generate(engine, [base[: chance.choice([64, 96, 160])] + rest for _ in range(4)])
+"""
+
+
+@pytest.mark.soak
+def test_a_whole_engine_with_processes_of_its_own(tmp_path: Path, findings: Any) -> None:
+    program, place = tmp_path / "program.py", tmp_path / "t.hkv"
+    program.write_text(PROGRAM)
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], cwd=tmp_path, check=True, timeout=600,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={
+            **os.environ, "PYTHONPATH": path, "HKV_RECORD": str(place), "VLLM_PLUGINS": "hkvtool",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "HKV_POLICY": "overwrite",
+            "HKV_RING_BYTES": str(1 << 17),
+        },
+    )  # fmt: skip
+    count = RecordingCount(Stage.COMPLETE)
+    events = [dict(event.data) for event in read_recording(place, count)]
+    assert count.rings.vanished > 1000 and count.rings.dropped == 0
+    report = findings(events)
+    assert {f["code"] for f in report["findings"]} <= {"HKV308"}
+    assert report["ratios"]["resumable"] > 0
