@@ -14,7 +14,7 @@ import typer
 
 from hkvtool.cli.amounts import seconds
 from hkvtool.cli.recorded import ending, folder_of
-from hkvtool.cli.traces import counted, print_table
+from hkvtool.cli.traces import print_table
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.text import shown
 
@@ -105,9 +105,9 @@ def command(
             with suppress(KeyboardInterrupt):
                 listener.run(recorder.take, lambda: until is not None and monotonic() >= until)
             listener.end(recorder.take)
-        _tell(listener, stream, recorder, bool(replays))
     if not (stream.batches or recorder.bad_count):
-        return _nothing(recording.folder, addresses)
+        raise _nothing(recording.folder, addresses)
+    _tell(listener, stream, recorder, bool(replays))
     return ending(recording.folder, output, force=force)
 
 
@@ -187,7 +187,7 @@ def _tell(listener: Listener, stream: KvStream, recorder: _Recorder, replays: bo
     say = partial(print, file=sys.stderr)
     lines = stream.lines
     kinds = ", ".join(f"{lines.kinds[kind]:,} {kind}" for kind in ("stored", "removed", "cleared"))
-    say(f"hkvtool: {counted(stream.batches, 'batch').replace('batchs', 'batches')}; {kinds}")
+    say(f"hkvtool: {stream.batches:,} batches; {kinds}")
     for publisher in listener.publishers():
         said = _course(publisher.sequence.counts)
         if said:
@@ -230,7 +230,7 @@ def _more(grouped: bool, replays: bool) -> Iterator[str]:
     if not grouped:
         yield (
             "the events name no groups, so windows and recurrent states cannot be told apart: "
-            "vLLM names them from 0.24 on, SGLang and Mooncake's aliases do not"
+            "vLLM names them from 0.24 on, SGLang does not"
         )
     yield (
         "not on the wire: blocks, references, steps, requests, reads; "
@@ -238,11 +238,11 @@ def _more(grouped: bool, replays: bool) -> Iterator[str]:
     )
 
 
-def _nothing(folder: str, addresses: list[str]) -> int:
+def _nothing(folder: str, addresses: list[str]) -> TraceError:
     from hkvtool.model.recording import remove_recording
 
     remove_recording(folder)
-    raise TraceError(
+    return TraceError(
         f"nothing was published on {', '.join(addresses)}",
         hint="vLLM and SGLang publish with --kv-events-config "
         """'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}'""",
