@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hkvtool.cli.picking import picked
 from hkvtool.cli.traces import Format, TraceArgument, print_json, watched_events
-from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Finding, Report
 
 if TYPE_CHECKING:
     from hkvtool.model.block_state import CacheBlockState
     from hkvtool.report.story import Story
     from hkvtool.store import Trace
-
-_LISTED = 12
-"""Findings that are named where the one asked for is not there."""
 
 
 def command(
@@ -43,7 +39,7 @@ def command(
     with open_trace(trace) as opened:
         with watched_events(opened, f"checking {trace}") as events:
             report = check(events)
-        told = _story(opened, report, _wanted(report, finding))
+        told = _story(opened, report, picked(report, finding, trace))
     if format is Format.JSON:
         print_json(told.as_json())
         return
@@ -52,26 +48,6 @@ def command(
     out = console()
     for line in story_lines(told, out.width, name=trace):
         out.print(line.text, style=line.style or None, soft_wrap=True)
-
-
-def _wanted(report: Report, text: str) -> Finding:
-    roots = [f for f in report.findings if not f.cause]
-    if not report.findings:
-        raise HkvError("there is no finding in this trace", hint="`hkvtool check` says how sure")
-    if not text:
-        return min(roots, key=lambda f: (-f.severity.rank, f.events[:1]))
-    wanted = text.strip().upper()
-    found = next((f for f in report.findings if f.id == wanted), None)
-    if found is None and not re.fullmatch("F[0-9]*", wanted):
-        from hkvtool.cli.choosing import rule_codes
-
-        codes = rule_codes([text])
-        found = next((f for f in [*roots, *report.findings] if f.code in codes), None)
-    if found is None:
-        some = ", ".join(f"{f.id} ({f.code})" for f in roots[:_LISTED])
-        more = ", ..." if len(roots) > _LISTED else ""
-        raise HkvError(f"there is no finding {text!r}", hint=f"there are {some}{more}")
-    return found
 
 
 def _story(trace: Trace, report: Report, finding: Finding) -> Story:

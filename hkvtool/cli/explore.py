@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkvtool.cli.picking import root_finding
 from hkvtool.cli.traces import Format, TraceArgument, place, print_json, print_line, print_table
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.event import Event
-from hkvtool.model.findings import Finding, Report
+from hkvtool.model.findings import Finding
 from hkvtool.model.text import event_line, shown
 
 if TYPE_CHECKING:
@@ -78,23 +79,19 @@ def command(
 def _race(events: list[Event], asked: str | None, trace: str) -> Finding:
     from hkvtool.analyzers import check
 
-    report: Report = check(events)
-    roots = [f for f in report.findings if not f.cause and f.pool and f.blocks]
+    report = check(events)
     if asked is None:
-        races = [f for f in roots if f.edge]
+        races = [f for f in report.findings if f.edge and not f.cause and f.pool and f.blocks]
         if not races:
             raise HkvError(
                 "the check finds no race", where=trace,
                 hint="--block POOL:ID or --request R say what to look at",
             )  # fmt: skip
         return races[0]
-    for found in roots:
-        if asked in (found.id, found.code):
-            return found
-    known = ", ".join(f.id for f in roots[:12]) or "none"
-    raise HkvError(
-        f"there is no finding {asked!r} about blocks", where=trace, hint=f"such findings: {known}"
-    )
+    found = root_finding(report, asked, trace)
+    if not found.pool or not found.blocks:
+        raise HkvError(f"{found.id} {found.code} names no block", hint="give --block or --request")
+    return found
 
 
 def _read_by(events: Any, request: str) -> frozenset[tuple[str, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import TYPE_CHECKING
 
 from hkvtool.cli.traces import progress
@@ -11,24 +13,45 @@ from hkvtool.model.findings import Finding, Report
 if TYPE_CHECKING:
     from hkvtool.replay.minimize import Minimal
 
+_LISTED = 12
+"""Findings that are named where the one asked for is not there."""
+
+
+def picked(report: Report, asked: str | None, trace: str) -> Finding:
+    """The finding of an id (F3), or the first of a rule (HKV702, 702, its name; one that follows
+    from nothing before one that does); of none asked for the first of the gravest. Raises HkvError
+    where there is none such."""
+    roots = [f for f in report.findings if not f.cause]
+    if not roots:
+        raise HkvError(
+            "there is no finding in this trace", where=trace, hint="`hkvtool check` says how sure"
+        )
+    if not asked:
+        return min(roots, key=lambda f: (-f.severity.rank, f.events[:1]))
+    wanted = asked.strip().upper()
+    found = next((f for f in report.findings if f.id == wanted), None)
+    if found is None and not re.fullmatch("F[0-9]*", wanted):
+        from hkvtool.cli.choosing import rule_codes
+
+        codes = rule_codes([asked])
+        found = next((f for f in [*roots, *report.findings] if f.code in codes), None)
+    if found is None:
+        some = ", ".join(f"{f.id} ({f.code})" for f in roots[:_LISTED])
+        more = ", ..." if len(roots) > _LISTED else ""
+        raise HkvError(
+            f"there is no finding {asked!r}", where=trace, hint=f"there are {some}{more}"
+        )
+    return found
+
 
 def root_finding(report: Report, asked: str | None, trace: str) -> Finding:
-    """The finding of an id or a rule code; without one the first of the gravest. Raises HkvError
-    where there is none such, or it only follows from another."""
-    roots = [f for f in report.findings if not f.cause]
-    if asked is None:
-        if not roots:
-            raise HkvError("the check finds nothing, so there is no finding to take", where=trace)
-        return min(roots, key=lambda f: -f.severity.rank)
-    for finding in report.findings:
-        if asked in (finding.id, finding.code):
-            if finding.cause:
-                raise HkvError(
-                    f"{finding.id} follows from {finding.cause}", hint=f"--finding {finding.cause}"
-                )
-            return finding
-    known = ", ".join(f.id for f in roots[:12]) or "none"
-    raise HkvError(f"there is no finding {asked!r}", where=trace, hint=f"root findings: {known}")
+    """As `picked`; of a finding that follows from another, that one, which is said."""
+    found = picked(report, asked, trace)
+    by_id = {f.id: f for f in report.findings}
+    while found.cause:
+        print(f"{found.id} follows from {found.cause}, which is taken instead", file=sys.stderr)
+        found = by_id[found.cause]
+    return found
 
 
 def minimized(trace: str, asked: str | None, budget: int) -> tuple[Minimal, Finding]:

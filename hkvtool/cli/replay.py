@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,15 +22,10 @@ from hkvtool.cli.traces import (
     say_cut,
 )
 from hkvtool.model.errors import Exit, HkvError
-from hkvtool.model.event import Event
 from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
-    from hkvtool.model.findings import Finding, Report
-    from hkvtool.replay.arms import Setting
-    from hkvtool.replay.confirming import Result
     from hkvtool.replay.stepping import Change
-    from hkvtool.replay.whole import Replayed
     from hkvtool.store import Trace
 
 
@@ -83,6 +77,13 @@ def command(
     memory: Annotated[
         int, typer.Option("--memory", min=1, metavar="MIB", help="Most memory of the caches.")
     ] = 2048,
+    free: Annotated[
+        bool, typer.Option("--free", help="Lanes run unforced, --runs times: how often it fails.")
+    ] = False,
+    jitter: Annotated[
+        int,
+        typer.Option("--jitter", min=0, max=100_000, metavar="US", help="With --free: pauses."),
+    ] = 0,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> int:
     """Run the recorded events again: as block states, or on real caches whose rows say whose
@@ -98,6 +99,14 @@ def command(
     if limit and not redecide:
         raise HkvError("--limit goes with --redecide", hint="add --redecide")
     deep = depth is Depth.CACHE or finding is not None
+    if device is not Device.CPU and not deep:
+        raise HkvError("state depth folds and needs no device", hint="add --depth cache")
+    if free and (not deep or device is not Device.CPU):
+        raise HkvError("--free lets CPU threads loose on real caches", hint="add --depth cache")
+    if free and (until is not None or request is not None):
+        raise HkvError("--free runs a whole trace, or one finding", hint="give --finding alone")
+    if jitter and not free:
+        raise HkvError("--jitter goes with --free", hint="add --free")
     if deep and (step or redecide):
         raise HkvError("--step and --redecide are of state depth", hint="leave out --depth cache")
     from hkvtool.store import open_trace
@@ -110,8 +119,13 @@ def command(
             request = request_in(opened, request)
         if deep:
             _require(device)
-            setting = _setting(list(opened.events()), device, runs, memory)
-            return _cache(opened, setting, finding, request, until, format)
+            from hkvtool.cli import replay_cache
+
+            setting = replay_cache.setting(list(opened.events()), device.value, runs, memory)
+            as_json = format is Format.JSON
+            if free:
+                return replay_cache.freed(opened, setting, finding, jitter, as_json)
+            return replay_cache.confirmed(opened, setting, finding, request, until, as_json)
         return _state(opened, request, until, step, format)
 
 
@@ -202,9 +216,6 @@ def _value(value: Any) -> str:
     return shown(value)
 
 
-# --- cache ---------------------------------------------------------------------------------
-
-
 def _require(device: Device) -> None:
     if device is Device.CPU:
         return
@@ -212,107 +223,6 @@ def _require(device: Device) -> None:
 
     if not torch.cuda.is_available():
         raise HkvError("torch sees no CUDA device here", hint="replay with --device cpu")
-
-
-def _setting(events: list[Event], device: Device, runs: int, memory: int) -> Setting:
-    from hkvtool.replay.arms import Setting, survey
-
-    return Setting(events, survey(events), device.value, memory << 20, runs)
-
-
-def _cache(
-    trace: Trace, setting: Setting, wanted: str | None, request: str | None, until: int | None,
-    format: Format,
-) -> int:  # fmt: skip
-    from hkvtool.analyzers import check
-    from hkvtool.replay.confirming import confirm
-    from hkvtool.replay.whole import replay
-
-    if until is not None and wanted is not None:
-        raise HkvError("a finding is confirmed over the whole trace", hint="leave out --until")
-    whole = None if wanted is not None else replay(setting, until)
-    results: list[Result] = []
-    if until is None:
-        report = check(iter(setting.events))
-        chosen = _chosen(report, wanted, request)
-        with progress("confirming findings", len(chosen)) as done:
-            for i, finding in enumerate(chosen):
-                results.append(confirm(setting, report, finding))
-                if done:
-                    done(i + 1)
-    if format is Format.JSON:
-        out: dict[str, Any] = {"trace": trace.path, "results": [r.as_json() for r in results]}
-        if whole is not None:
-            out["replay"] = whole.as_json()
-        print(json.dumps(out))
-    else:
-        _print(trace, whole, results)
-    wrong = whole is not None and whole.account.wrong_rows > 0
-    return Exit.FINDINGS if wrong or any(r.verdict == "confirmed" for r in results) else Exit.OK
-
-
-def _chosen(report: Report, wanted: str | None, request: str | None) -> list[Finding]:
-    """The root findings asked for; of one that follows from another, its root."""
-    by_id = {f.id: f for f in report.findings}
-    if wanted is None:
-        return [f for f in report.findings
-                if not f.cause and (request is None or f.request == request)]  # fmt: skip
-    found = by_id.get(wanted.upper())
-    if found is None:
-        near = ", ".join(list(by_id)[:8]) or "none"
-        raise HkvError(f"check finds no {wanted!r} in this trace", hint=f"there are: {near}")
-    while found.cause:
-        print(f"{found.id} follows from {found.cause}, which is confirmed instead", file=sys.stderr)
-        found = by_id[found.cause]
-    return [found]
-
-
-def _print(trace: Trace, whole: Replayed | None, results: Iterable[Result]) -> None:
-    if whole is not None:
-        account = whole.account
-        print_line(
-            f"{shown(trace.path)}: {counted(whole.program.events, 'event')} on {whole.lanes} "
-            f"lanes, {whole.bytes:,} bytes of cache on {whole.device}"
-            + (" (rows are not of the recorded size)" if whole.program.thin else "")
-        )
-        read = f"{counted(account.reads, 'read')} of {counted(account.rows, 'row')}"
-        if not account.wrong_rows:
-            print_line(f"as recorded: {read}, no wrong byte")
-        else:
-            print_line(f"as recorded: {read}, {counted(account.wrong_rows, 'wrong row')}")
-            for line in _wrong_lines(whole):
-                print_line(f"  {line}")
-    for result in results:
-        print_line()
-        for line in _result_lines(result):
-            print_line(line)
-
-
-def _wrong_lines(whole: Replayed) -> Iterator[str]:
-    from hkvtool.replay.arms import told
-    from hkvtool.replay.confirming import in_words
-
-    seen: set[int] = set()
-    for wrong in whole.account.wrong:
-        if wrong.about.pos not in seen and len(seen) < 8:
-            seen.add(wrong.about.pos)
-            rows = whole.account.wrong_at[wrong.about.pos]
-            text = in_words(told(whole.program, wrong))
-            yield f"event {wrong.about.pos}: {shown(text)}; {counted(rows, 'row')}"
-    more = len(whole.account.wrong_at) - len(seen)
-    if more > 0:
-        yield f"and {counted(more, 'event')} more"
-
-
-def _result_lines(result: Result) -> Iterator[str]:
-    finding = result.finding
-    yield f"{finding.id} {finding.code}  {result.verdict}: {shown(result.reason)}"
-    fault, control = result.fault, result.control
-    if fault is not None and fault.corrupt:
-        yield f"  fault arm    {fault.corrupt} of {fault.runs} runs corrupt; {fault.plan.words}"
-    if control is not None:
-        arm = f"{control.corrupt} of {control.runs} runs corrupt"
-        yield f"  control arm  {arm}; {control.plan.words}"
 
 
 # --- redecide ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hkvtool.replay.cells import Area, Cells, Due, whole
 from hkvtool.replay.geometry import Geometry, Share
 from hkvtool.replay.graphs import Graphs
 from hkvtool.replay.memory import Touched
-from hkvtool.replay.ops import Op
+from hkvtool.replay.ops import Lay, Op, Write
 from hkvtool.replay.placing import Piece
 from hkvtool.replay.program import Program, Step
 from hkvtool.replay.sequences import Sequences, sequence, table_of
@@ -78,10 +78,15 @@ class Compiler:
         self.graphs = Graphs(recapture, late)
         self.epoch = 0
         self.steps: list[Step] = []
-        self.seeds: list[Op] = []
+        self.seeds: list[Write] = []
         self.seeded: dict[tuple[str, str, int, int], tuple[int, int]] = {}
         self.written: set[tuple[str, str, int]] = set()
         """Pool, group and place of blocks that something in the trace has filled."""
+        self.lays: dict[tuple[str, str, int], Lay] = {}
+        """Content that came in from where nobody knows, by pool, group and place."""
+        self.begun: dict[tuple[str, str, int], set[int]] = {}
+        """Rows that the trace has filled, by pool, group and place of blocks that it has not seen
+        from their allocation on."""
         self.holds: dict[tuple[str, int, str], tuple[str, int, int]] = {}
         """Request and tokens that a block (pool, place, group) holds in line order."""
         self.copied: list[tuple[str, str]] = []
@@ -97,6 +102,8 @@ class Compiler:
         self.masked: set[tuple[str, int, str]] = set()
         """Pool, place and group of blocks whose content is of another codec than the group's."""
         self.removals: list[relocating.Removal] = []
+        self.expired: set[str] = set()
+        """Transfers whose lease ends before they may have."""
         self.in_flight: set[int] = set()
         self.moving: dict[str, set[Block]] = {}
         self.dead: list[tuple[int, int, set[int], set[str]]] = []
@@ -115,12 +122,14 @@ class Compiler:
                 self.ends.setdefault(str(event.get("handle")), event)
             elif event.ev in ("store_begin", "load_begin"):
                 self.begins.setdefault(str(event.get("handle")), event)
+            elif event.ev == "lease" and event.get("op") == "expire":
+                self.expired.add(str(event["handle"]))
             elif event.ev == "copy" and "src_group" in event and "dst_group" in event:
                 self.copied.append((str(event["src_group"]), str(event["dst_group"])))
         for event in events:
             self._take(event.meant)
         relocating.housed(self)
-        head = Step(0, "recording", Stamp("seed", 0, -1, 0, (), None), self.seeds)
+        head = Step(0, "recording", Stamp("seed", 0, -1, 0, (), None), list(self.seeds))
         tight = any(self.geometry.tight(p) for p in self.fold.declared.pools.values())
         thin = self.geometry.thin or tight
         groups: dict[int, str] = {}
@@ -269,7 +278,8 @@ def _lookup(c: Compiler, event: Event) -> None:
 def _resume(c: Compiler, event: Event) -> None:
     author = c.author(str(event.req))
     author.checked = c.epoch
-    author.extent.update(dict.fromkeys(c.fold.declared.groups, event["at"]))
+    groups = c.fold.declared.groups.values()
+    author.extent.update({g.name: event["at"] for g in groups if g.participates or g.serves})
 
 
 def _rollback(c: Compiler, event: Event) -> None:
@@ -295,9 +305,11 @@ def _stated(c: Compiler, event: Event) -> None:
 
 def _allocated(c: Compiler, event: Event) -> None:
     _, pool = c.fold.place(event)
-    if pool is None or not (c.stated or c.promised):
+    if pool is None or not (c.stated or c.promised or c.lays):
         return
     places = {pool.map.get(block, block) for block in event["blocks"]}
+    for spot in [spot for spot in c.lays if spot[0] == pool.name and spot[2] in places]:
+        del c.lays[spot]
     c.stated.difference_update((pool.name, place) for place in places)
     for key in [k for k in c.promised if k[0] == pool.name and k[1] in places]:
         del c.promised[key]

@@ -112,7 +112,7 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
     if missing:
         return Result(finding, CANNOT, f"needs {', '.join(missing)}", device=setting.device)
     part = sliced(setting.events, report, finding)
-    concerns = _Concern(setting.events, report, finding)
+    concerns = Concern(setting.events, report, finding)
     fault, other = _fault(setting, report, finding, part, concerns)
     if (fault is None or not fault.corrupt) and part and len(setting.events) <= MIDDLING:
         part = None
@@ -146,7 +146,7 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
                   setting.device)  # fmt: skip
 
 
-class _Concern:
+class Concern:
     """Which wrong reads are a finding's: those of its events, of its blocks and where they were
     copied to, of its request and step, and of whoever those hurt; of a layout all of its group."""
 
@@ -189,12 +189,12 @@ class _Concern:
 
 def _fault(
     setting: Setting, report: Report, finding: Finding, part: Slice | None,
-    concerns: _Concern,
+    concerns: Concern,
 ) -> tuple[Arm | None, Plan | None]:  # fmt: skip
     """The first arm that corrupts, and for a race its other order, which is its control."""
     last: Arm | None = None
     plans: list[tuple[Plan, Plan | None]] = [(Plan("in the order of the recording"), None)]
-    pair = _pair(finding, setting.events)
+    pair = race_of(finding, setting.events)
     if pair is not None:
         first, second = pair
         flipped = Plan(f"what event {second} does comes before what event {first} does", flip=pair)
@@ -223,7 +223,7 @@ def _fault(
     return last, None
 
 
-def _pair(finding: Finding, events: Sequence[Event]) -> tuple[int, int] | None:
+def race_of(finding: Finding, events: Sequence[Event]) -> tuple[int, int] | None:
     """The two events of a race, in line order."""
     if finding.code in ("HKV305", "HKV603"):
         named = [e for e in events if e.pos in finding.events]

@@ -13,7 +13,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.rows import MISSING
 from hkvtool.replay import encoding, upkeep
 from hkvtool.replay.cells import Cells, cells, whole
-from hkvtool.replay.ops import About, Move, Op, Read, Write
+from hkvtool.replay.ops import About, Lay, Move, Op, Read, Write
 from hkvtool.replay.placing import Piece
 from hkvtool.replay.reading import judged
 from hkvtool.replay.writing import carry
@@ -126,7 +126,8 @@ def _move(
         return _to_kept(c, event, near, far, i, pieces) if store and arrives else []
     owner = far.group if far.group is not None and far.group.pool is far.pool else group
     check = None
-    if pieces:
+    # A transfer that fails behind the end of its lease is right to: nobody relies on what it read.
+    if pieces and (arrives or str(event["handle"]) not in c.expired):
         side, of = (near, group) if store else (far, owner)
         one = Access(False, side.span, side.pool, side.group, side.places[i : i + 1],
                      side.blocks[i : i + 1])  # fmt: skip
@@ -142,11 +143,30 @@ def _move(
         near_key = (pool.name, near.places[i], group.name)
         far_key = (far.pool.name, far.places[i], owner.name)
         one_key, two_key = (near_key, far_key) if store else (far_key, near_key)
+        came, went = _spot(one_key), _spot(two_key)
+        if check is None and (came not in c.written or came in c.lays):
+            return [_laid(c, went)]
+        c.lays.pop(went, None)
         carry(c, one_key, two_key)
-        c.written.add((two_key[0], two_key[2], two_key[1]))
+        c.written.add(went)
     if c.geometry.rows(owner) != rows:
         return [Move(None, None, check)]
     return [Move(source if arrives else None, target, check)]
+
+
+def _spot(key: tuple[str, int, str]) -> tuple[str, str, int]:
+    return key[0], key[2], key[1]
+
+
+def _laid(c: Compiler, spot: tuple[str, str, int]) -> Lay:
+    """A block now holds what nobody knows, but for its readers."""
+    lay = c.lays[spot] = Lay()
+    c.written.discard(spot)
+    c.begun.pop(spot, None)
+    c.holds.pop((spot[0], spot[2], spot[1]), None)
+    for key in [key for key in c.seeded if key[:3] == spot]:
+        del c.seeded[key]
+    return lay
 
 
 def _from_nowhere(

@@ -134,6 +134,17 @@ class Write:
         kernels.stamp(buffer, rows, stamps(self.due, self.group, tokens, generation, version))
 
 
+@dataclass
+class Lay:
+    """What unknown content is taken for, laid down where it comes in; known once it is read."""
+
+    ops: list[Write] = field(default_factory=list)
+
+    def run(self, memory: Memory, account: Account) -> None:
+        for op in self.ops:
+            op.run(memory, account)
+
+
 @dataclass(frozen=True)
 class Read:
     """A kernel reads rows; `limit` is how many tokens a stale graph reads at most, `mask` what

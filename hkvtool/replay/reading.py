@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
@@ -108,7 +109,10 @@ def judged(
     for piece in pieces:
         place = access.places[piece.place]
         block = access.blocks[piece.place] if piece.place < len(access.blocks) else -1
-        if _unknown(c, group, pool, block, place):
+        begun = c.begun.get((pool.name, group.name, place))
+        if begun is not None:
+            found += _seed(c, group, pool, place, piece, req, begun)
+        elif _unknown(c, group, pool, block, place):
             found += _seed(c, group, pool, place, piece, req)
         else:
             found.append(piece)
@@ -117,6 +121,8 @@ def judged(
 
 def _unknown(c: Compiler, group: Group, pool: Pool, block: int, place: int) -> bool:
     """Whether the trace does not say what a block held before."""
+    if (pool.name, group.name, place) in c.lays:
+        return True
     if (pool.name, group.name, place) in c.written:
         return False
     slot = c.fold.find(pool, block)
@@ -130,26 +136,43 @@ def _unknown(c: Compiler, group: Group, pool: Pool, block: int, place: int) -> b
     return bool(st.alloc_pos[slot] < 0 and filled(c.fold, slot, c.fold.component(slot, group)))
 
 
-def _seed(c: Compiler, group: Group, pool: Pool, place: int, piece: Piece, req: str) -> list[Piece]:
+def unseen(c: Compiler, pool: Pool, place: int) -> bool:
+    """Whether the trace has not seen a block handed out that it now sees in use."""
+    if pool.map:
+        return False
+    slot = c.fold.find(pool, place)
+    return slot is None or (c.fold.st.alloc_pos[slot] < 0 and c.fold.st.known[slot] == 0)
+
+
+def _seed(
+    c: Compiler, group: Group, pool: Pool, place: int, piece: Piece, req: str,
+    begun: Collection[int] = (),
+) -> list[Piece]:  # fmt: skip
     """Lay down what an unknown block is taken for; returns the rows that others take for the
-    same."""
+    same, and those that the trace has filled itself."""
     rows = c.geometry.rows(group)
     one = Cells((place,), (piece.start,), (piece.end,), group.ratio, rows,
                 group.form == "recurrent")  # fmt: skip
     due = c.due(req, piece.start, piece.end, group)
     good: list[Piece] = []
+    ours: list[Piece] = []
+    ratio = 1 if one.state else group.ratio
     _, entries, tokens = one.laid_out()
     for row, token in zip(entries.tolist(), tokens.tolist(), strict=True):
+        if row in begun:
+            ours.append(Piece(piece.place, token + 1 - ratio, token + 1))
+            continue
         number = next((n for a, b, n in due if a <= token < b), 0)
         known = c.seeded.setdefault((pool.name, group.name, place, row), (token, number))
         if known == (token, number):
-            ratio = 1 if one.state else group.ratio
             good.append(Piece(piece.place, token + 1 - ratio, token + 1))
     if good:
         spot = [place] * (piece.place + 1)
-        c.seeds.append(Write(c.area(group, pool, cells(group, rows, spot, good)),
-                             c.number(group), due))  # fmt: skip
-    return good
+        lay = c.lays.get((pool.name, group.name, place))
+        (c.seeds if lay is None else lay.ops).append(
+            Write(c.area(group, pool, cells(group, rows, spot, good)), c.number(group), due)
+        )
+    return [*good, *ours]
 
 
 def _behind(

@@ -48,6 +48,9 @@ class Spot(NamedTuple):
 
 BY_HASH, BY_BLOCK, BY_PLACE = 3, 2, 1
 
+_ANY = 1 << 40
+"""More tokens than any request has."""
+
 
 class Sequences:
     """Learned from a whole trace, event by event; asked afterwards."""
@@ -60,6 +63,7 @@ class Sequences:
         self._filled: dict[tuple[str, int], Spot] = {}
         """What an engine's kernels wrote where another engine may load it from."""
         self._keys: dict[str, Key] = {}
+        self._hits: dict[str, int] = {}
         self._unnamed: dict[tuple[str, str], int] = {}
         """Tokens hit, by request and group, where the lookup names neither hashes nor blocks."""
 
@@ -94,6 +98,7 @@ class Sequences:
     def _lookup(self, event: Event, fold: Fold) -> None:
         req = str(event.req)
         key = self._keys[req] = _key(event)
+        self._hits[req] = max([0, *event["hit"].values()])
         for name, hit in event["hit"].items():
             group = fold.group(name)
             if group is None or hit <= 0:
@@ -141,8 +146,11 @@ class Sequences:
         for block, peer, span in zip(event["blocks"], peers, spans, strict=False):
             slot = fold.find(group.pool, block)
             req = event.req or (None if slot is None else _owner(fold, slot))
-            if req is not None and span[0] >= 0:
-                self._spots[str(event["to"]), peer] = Spot(req, *span)
+            if req is not None:
+                # Of a request that began before the recording nobody says how far it had come.
+                known = span[0] >= 0
+                spot = Spot(req, *span) if known else Spot(req, -1, self._hits.get(req, _ANY))
+                self._spots[str(event["to"]), peer] = spot
 
     def _written(self, event: Event, fold: Fold) -> None:
         group, req, tokens = fold.group(event["group"]), event.req, event.get("tokens")
@@ -180,8 +188,9 @@ class Sequences:
         self, req: str, pool: str, peer: int, span: tuple[int, int], table: str = ""
     ) -> None:
         spot = self._spots.get((pool, peer)) or self._filled.get((pool, peer))
-        if spot is not None and (span[0] < 0 or spot.start == span[0]):
-            self._share(req, Share(BY_PLACE, spot.end, spot.req, table))
+        if spot is not None and (span[0] < 0 or spot.start in (-1, span[0])):
+            end = spot.end if spot.start >= 0 else min(spot.end, self._hits.get(req, _ANY))
+            self._share(req, Share(BY_PLACE, end, spot.req, table))
 
     def _pinned(self, event: Event, fold: Fold) -> None:
         """What is pinned for a request was found for it."""

@@ -71,7 +71,12 @@ def _note(
     req = str(event.req)
     author = c.author(req)
     for place, start, end in pieces:
-        c.written.add((pool.name, group.name, places[place]))
+        spot = (pool.name, group.name, places[place])
+        if spot in c.begun or (spot not in c.written and reading.unseen(c, pool, places[place])):
+            rows, ratio = c.geometry.rows(group), group.ratio
+            filled = range(start // ratio, max(end // ratio, start // ratio + 1))
+            c.begun.setdefault(spot, set()).update(row % rows for row in filled)
+        c.written.add(spot)
         key = (pool.name, places[place], group.name)
         c.masked.discard(key)
         c.promised.pop(key, None)

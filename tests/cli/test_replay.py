@@ -61,6 +61,28 @@ def test_a_consequence_is_confirmed_by_its_root(hkvtool: Any, cases: dict[str, A
     assert "F1 HKV102  confirmed" in out.out
 
 
+@pytest.mark.parametrize("name", ["F1", "f1", "HKV703", "703", "realloc-under-writer"])
+def test_a_finding_is_named_in_one_way(hkvtool: Any, cases: dict[str, Any], name: str) -> None:
+    path = str(cases["B01"].bad)
+    out = hkvtool("replay", path, "--finding", name, "--runs", "1")
+    assert out.out.startswith("F1 HKV703  confirmed")
+    assert "F1 HKV703" in hkvtool("explore", path, "--finding", name, "--no-confirm").out
+    assert hkvtool("explain", path, name).code == 0
+
+
+def test_free_lanes_are_counted(hkvtool: Any, cases: dict[str, Any]) -> None:
+    path = str(cases["B16"].bad)
+    out = hkvtool("replay", path, "--finding", "F1", "--free", "--runs", "5", "--format", "json")
+    told = json.loads(out.out)
+    assert told["finding"] == "F1"
+    assert told["free"]["runs"] == 5 and told["free"]["lanes"] > 1
+    assert out.code == (1 if told["free"]["corrupt"] else 0)
+    assert told["free"]["held"] == {"runs": 5, "corrupt": 0}
+    out = hkvtool("replay", str(cases["B16"].good), "--depth", "cache", "--free", "--runs", "3",
+                  "--jitter", "200")  # fmt: skip
+    assert (out.code, "0 of 3 runs read wrong bytes" in out.out) == (0, True)
+
+
 def test_what_was_fixed_replays_clean(hkvtool: Any, cases: dict[str, Any]) -> None:
     out = hkvtool("replay", str(cases["A01"].good), "--depth", "cache", "--format", "json")
     assert out.code == 0
@@ -81,13 +103,17 @@ def test_decisions_are_taken_again(hkvtool: Any, cases: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--finding", "F99"], "finds no 'F99'"),
+        (["--finding", "F99"], "there is no finding 'F99'"),
         (["--finding", "F1", "--depth", "state"], "real caches"),
         (["--depth", "cache", "--step"], "state depth"),
         (["--limit", "recovering_blocks=1"], "--redecide"),
         (["--redecide", "--limit", "x=1"], "recovering_blocks=N"),
         (["--request", "r1"], "--step"),
         (["--finding", "F1", "--until", "3"], "whole trace"),
+        (["--device", "cuda"], "needs no device"),
+        (["--free"], "--depth cache"),
+        (["--jitter", "5"], "--free"),
+        (["--free", "--depth", "cache", "--until", "3"], "--finding alone"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_said(
