@@ -7,8 +7,8 @@ import subprocess
 import sys
 from types import TracebackType
 
-from hkvtool.model.errors import HkvError
-from hkvtool.model.recording import remove_recording
+from hkvtool.model.errors import HkvError, TraceError
+from hkvtool.model.recording import read_recording, remove_recording, weight_of
 from hkvtool.recorder.hook_sets import attach_imported, attach_later
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
@@ -16,6 +16,11 @@ from hkvtool.recorder.session import current, say
 from hkvtool.recorder.settings import Settings, SettingsError, fresh_key, policy_of, read_key
 
 _SUFFIX, _SEALED = ".duckdb", ".hkv"
+
+_NOTHING = (
+    "no engine that this process has imported did anything meanwhile; "
+    "`python -m hkvtool.recorder.diagnosis` says which would be recorded"
+)
 
 
 class record:
@@ -72,7 +77,13 @@ class record:
         folder = self.recording.folder
         if self.recording.off:
             say(f"not all was recorded: {self.recording.off[0].what}")
+        empty = _is_empty(folder)
+        if empty:
+            say(f"nothing was recorded: {_NOTHING}")
         if not self.output.endswith(_SUFFIX):
+            return
+        if empty:
+            remove_recording(folder)
             return
         # In a process of its own: DuckDB does not belong into an engine's.
         args = [sys.executable, "-m", "hkvtool", "ingest", folder, "-o", self.output]
@@ -91,3 +102,12 @@ class record:
         trace: TracebackType | None,
     ) -> None:
         self.close(complete=error is None)
+
+
+def _is_empty(folder: str) -> bool:
+    """Whether there is no event in a recording that has ended."""
+    try:
+        return not weight_of(folder) and next(read_recording(folder), None) is None
+    except TraceError:
+        # Whatever it holds, somebody should see it.
+        return False

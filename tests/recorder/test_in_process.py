@@ -118,6 +118,27 @@ def test_where_no_trace_can_be_made_the_recording_is_kept(
     assert [f.name for f in tmp_path.iterdir()] == ["t.hkv"]
 
 
+def test_where_nothing_was_recorded_nothing_is_left(
+    session: Session, tmp_path: Path, capfd: Any
+) -> None:
+    with hkvtool.record(tmp_path / "t.duckdb"):
+        pass
+    err = capfd.readouterr().err
+    assert "nothing was recorded" in err and "hkvtool.recorder.diagnosis" in err
+    assert "ingest" not in err and list(tmp_path.iterdir()) == []
+    # One that is to stay as it was sealed is there, and says the same.
+    with hkvtool.record(tmp_path / "t.hkv"):
+        pass
+    assert "nothing was recorded" in capfd.readouterr().err
+    assert stage_of(tmp_path / "t.hkv") is Stage.COMPLETE
+
+
+def test_one_small_event_is_not_nothing(session: Session, tmp_path: Path, capfd: Any) -> None:
+    with hkvtool.record(tmp_path / "t.hkv") as recording:
+        recording.emit("reset")
+    assert "nothing" not in capfd.readouterr().err
+
+
 def flight(folder: Path, triggers: tuple[str, ...] = ()) -> Recording:
     settings = Settings(Policy.OVERWRITE, ring_bytes=1 << 14, triggers=triggers)
     made = Recording.begin(folder, settings)
