@@ -16,7 +16,7 @@ from typing import Any
 from hkvtool.model.errors import HkvError
 from hkvtool.recorder.kv_sequence import Apply, Sequence, Step
 
-MAX_MESSAGE_BYTES = 64 << 20
+MAX_MESSAGE_BYTES = 16 << 20
 """ZeroMQ drops the connection of a peer that sends a longer frame, and connects anew."""
 
 MOST_TOPICS = 1024

@@ -7,6 +7,7 @@ reader decides whether to go on. Memory is bounded by the longest line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -64,6 +65,9 @@ def json_values(text: str, start: int = 0) -> Iterator[tuple[int, Any]]:
             if position < len(text):
                 yield position, Unread("something behind the list")
             return
+        if len(text) - position > MAX_LINE_BYTES and not _ends(text, position):
+            yield position, Unread(f"a value of more than {MAX_LINE_BYTES:,} characters")
+            return
         try:
             value, end = _DECODER.raw_decode(text, position)
         except json.JSONDecodeError as e:
@@ -80,6 +84,19 @@ def json_values(text: str, start: int = 0) -> Iterator[tuple[int, Any]]:
             position = _blank(text, position + 1)
     if inside:
         yield len(text), Unread("the list has no end")
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def _ends(text: str, position: int) -> bool:
+    """Whether a value comes to its end before it is too long to be decoded."""
+    depth = 0
+    for found in _BRACKETS.finditer(text, position, position + MAX_LINE_BYTES):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth <= 0:
+            return True
+    return False
 
 
 def _blank(text: str, position: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from hkvtool.importers.json_values import Unread, json_values
@@ -19,7 +20,8 @@ MOST_EVENTS = 100_000
 
 _MOST_PROBLEMS = 100
 _MOST_ITEMS = 1 << 20
-"""Of one list or map."""
+"""Of one list or map, and lists and maps of one message: an empty one is a byte on the wire and
+dozens in memory."""
 
 MISSING = "msgpack is needed to read this, and is not installed"
 HINT = "pip install 'hkvtool[listen]', or `pip install msgpack` beside it"
@@ -84,7 +86,16 @@ def unpacker(data: bytes) -> Any:
         raise HkvError(MISSING, hint=HINT) from e
     size = max(1, len(data))
     most = min(size, _MOST_ITEMS)
+    containers = count(1)
+
+    def counted(made: Any) -> Any:
+        if next(containers) > _MOST_ITEMS:
+            raise ValueError(f"more than {_MOST_ITEMS:,} lists and maps")
+        return made
+
     made = msgpack.Unpacker(
+        list_hook=counted,
+        object_hook=counted,
         raw=False,
         strict_map_key=False,
         unicode_errors="backslashreplace",
@@ -133,11 +144,11 @@ def _read_msgpack(batch: Batch, payload: bytes) -> None:
         if isinstance(at, (int, float)) and not isinstance(at, bool):
             batch.at = float(at)
         offset = reader.tell()
-        count = reader.read_array_header()
-        for number in range(count):
+        events = reader.read_array_header()
+        for number in range(events):
             offset = reader.tell()
             if number >= MOST_EVENTS or batch.more:
-                batch.refuse(offset, f"more events than a batch has: {count:,}")
+                batch.refuse(offset, f"more events than a batch has: {events:,}")
                 return
             batch.take(offset, reader.unpack())
         for part in range(parts - 2):

@@ -146,13 +146,13 @@ def _fields(value: Any) -> tuple[str, Mapping[str, Any]]:
         tag = value.get("event_type", value.get("type"))
         kind = _KINDS.get(tag) if isinstance(tag, str) else None
         if kind is None:
-            raise Reject(f"an event of type {str(tag)[:40]!r}")
+            raise Reject(f"an event whose type is {_named(tag)}")
         return kind, value
     if isinstance(value, (list, tuple)):
         tag = value[0] if value else None
         kind = _KINDS.get(tag) if isinstance(tag, str) else None
         if kind is None:
-            raise Reject(f"an array event that begins with {str(tag)[:40]!r}")
+            raise Reject(f"an array event whose type is {_named(tag)}")
         return kind, dict(zip(_ARRAYS[kind], value[1:], strict=False))
     raise Reject(f"an event that is {_named(value)}")
 
@@ -194,7 +194,7 @@ def _of_levels(value: Mapping[str, Any]) -> list[KvEvent]:
             KvEvent("removed", hashes, group, old, None, number, facts),
             KvEvent("stored", hashes, group, new, None, number, facts),
         ]
-    raise Reject(f"an event of type {str(kind)[:40]!r}")
+    raise Reject(f"an event whose type is {_named(kind)}")
 
 
 def _stored_by_level(
@@ -230,7 +230,7 @@ def count_of(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise Reject(f"{str(value)[:40]!r} is no count")
+        raise Reject(f"{_named(value)} in place of a count")
     return value
 
 

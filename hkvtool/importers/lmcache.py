@@ -22,7 +22,7 @@ from hkvtool.model.errors import TraceError
 
 _LENGTH = struct.Struct(">I")
 _MAGIC = (b"LMCT", "LMCT")
-_MOST_FRAME = 64 << 20
+_MOST_FRAME = 16 << 20
 _MOST_KEYS = 1 << 20
 _GROUP = re.compile("(?:0x)?([0-9a-fA-F]{1,8})")
 

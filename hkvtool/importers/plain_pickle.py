@@ -11,8 +11,8 @@ import pickletools
 from collections.abc import Iterator
 from typing import IO, Any
 
-MAX_BYTES = 512 << 20
-MOST_STEPS = 60_000_000
+MAX_BYTES = 256 << 20
+MOST_STEPS = 30_000_000
 """Instructions that are carried out: a snapshot of a whole process has a few million."""
 
 _VALUES = frozenset({

@@ -17,7 +17,7 @@ from hkvtool.importers.lines import Line, Names, WireLines, declaration
 from hkvtool.model.errors import TraceError
 from hkvtool.store.lines import open_lines
 
-_MAX_LIST_BYTES = 256 << 20
+_MAX_LIST_BYTES = 128 << 20
 """A list is held as text while it is read; lines are not."""
 
 _MEDIA = ("gpu", "cpu", "disk")

@@ -226,7 +226,7 @@ def test_several_of_another_format_are_refused(hkvtool: Run, samples: Path, tmp_
     assert code == Exit.USAGE and "one at a time" in err
 
 
-@pytest.mark.parametrize("view", [["why", "{}", "r1"], ["events", "{}"], ["ratios", "{}"], ["tui", "{}", "--screenshot", "{}.txt"]])  # fmt: skip
+@pytest.mark.parametrize("view", [["why", "{}", "r1"], ["events", "{}"], ["ratios", "{}"], ["tui", "{}", "--screenshot", "{}.svg"]])  # fmt: skip
 @pytest.mark.parametrize("sample", [*sorted(set(made.FILES) - {"mooncake.jsonl"}), "vllm-cache"])
 def test_every_view_opens_what_was_imported(
     sample: str, view: list[str], samples: Path, hkvtool: Run, tmp_path: Path
