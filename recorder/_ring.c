@@ -18,6 +18,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+int add_hooks(PyObject *module);
+
 #define SCRATCH (1 << 16)
 #define DEEPEST 8
 #define MOST_KEYS 64
@@ -500,7 +502,7 @@ PyMODINIT_FUNC PyInit__ring(void)
     if (!text_ring || !text_ev || !cursor_type || !emitter_type)
         return NULL;
     Py_INCREF(cursor_type);
-    if (PyModule_AddObject(module, "Cursor", (PyObject *)cursor_type) < 0)
+    if (PyModule_AddObject(module, "Cursor", (PyObject *)cursor_type) < 0 || add_hooks(module) < 0)
         return NULL;
     return module;
 }

@@ -36,12 +36,15 @@ class Holder(NamedTuple):
 class _Kind(NamedTuple):
     """What a function's frame says: whether a manager's method for a request, whether it slides."""
 
+    code: CodeType
+    """Held, since it is found by its address: to hash code takes longer than all the rest."""
     manager: bool
     slides: bool
     owner: str
 
 
-_kinds: dict[CodeType, _Kind] = {}
+KINDS: dict[int, _Kind] = {}
+"""By the address of the code; `_hooks.c` reads it too."""
 
 _holder = tuple.__new__
 """A third of the time that the call of the class takes."""
@@ -50,9 +53,9 @@ _holder = tuple.__new__
 def holder(frame: FrameType) -> Holder:
     """The holder on whose behalf the function of `frame` works."""
     code = frame.f_code
-    kind = _kinds.get(code)
+    kind = KINDS.get(id(code))
     if kind is None:
-        kind = _kinds[code] = _kind_of(code)
+        kind = KINDS[id(code)] = _kind_of(code)
     if kind.manager:
         names = frame.f_locals
         number = getattr(names["self"], "kv_cache_group_id", None)
@@ -65,7 +68,7 @@ def holder(frame: FrameType) -> Holder:
 def _kind_of(code: CodeType) -> _Kind:
     names = code.co_varnames[: code.co_argcount]
     manager = "self" in names and "request_id" in names
-    return _Kind(manager, code.co_name in WINDOW, _OWNERS.get(code.co_name, ""))
+    return _Kind(code, manager, code.co_name in WINDOW, _OWNERS.get(code.co_name, ""))
 
 
 def _class_of(frame: FrameType) -> str:

@@ -6,13 +6,24 @@ from collections.abc import Callable
 from sys import _getframe
 from typing import Any
 
+from hkvtool.recorder.native import compiled
 from hkvtool.recorder.patches import enclosed, followed, preceded
-from hkvtool.recorder.vllm.caller import COPY_OWNER, Holder, holder
+from hkvtool.recorder.vllm.caller import COPY_OWNER, KINDS, Holder, holder
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.pool_state import PoolState
 
 Make = Callable[[Hooks, Any], Callable[..., Any]]
 """Given the hooks and the engine's function, the wrapper around it."""
+
+
+def common(what: str, name: str, hooks: Hooks, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What the hook `name` does, in C for the common case where that was built (`_hooks.c`)."""
+    if compiled is None:
+        return plain
+    made: Callable[..., Any] = compiled.make_teller(
+        what, name, hooks, plain, KINDS, _getframe, hooks.keyed.known
+    )
+    return made
 
 
 def get_new_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -29,7 +40,7 @@ def get_new_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
         except Exception as e:
             hooks.fail("alloc", e)
 
-    return followed(original, then, "self")
+    return followed(original, common("handed_out", "alloc", hooks, then), "self")
 
 
 def _tell_alloc(hooks: Hooks, state: PoolState, ids: list[int], who: Holder) -> None:
@@ -52,14 +63,18 @@ def free_blocks(hooks: Hooks, original: Any) -> Callable[..., Any]:
         outer, hooks.front = hooks.front, []
         try:
             result = original(self, blocks, *args, **kwargs)
-            try:
-                _tell_free(hooks, self, blocks, holder(_getframe(1)))
-            except Exception as e:
-                hooks.fail("free", e)
+            tell(self, blocks)
         finally:
             hooks.front = outer
         return result
 
+    def plain(self: Any, blocks: list[Any]) -> None:
+        try:
+            _tell_free(hooks, self, blocks, holder(_getframe(2)))
+        except Exception as e:
+            hooks.fail("free", e)
+
+    tell = common("given_back", "free", hooks, plain)
     return wrapper
 
 
@@ -197,8 +212,9 @@ def insert_hash(hooks: Hooks, original: Any) -> Callable[..., Any]:
             hooks.fail("publish", e)
 
     return enclosed(
-        original, first, last, "self", "block_hash_with_group_id", "block", "num_tokens"
-    )
+        original, common("inserting", "publish", hooks, first), last, "self",
+        "block_hash_with_group_id", "block", "num_tokens",
+    )  # fmt: skip
 
 
 def gather_hashes(name: str) -> Make:
@@ -344,8 +360,8 @@ def compare_hashes(name: str) -> Make:
                 hooks.fail(name, e)
 
         return enclosed(
-            original, first, last, "self", "request", "blocks", "num_cached_blocks",
-            "num_full_blocks", "block_size",
+            original, common("filling", name, hooks, first), common("filled", name, hooks, last),
+            "self", "request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size",
         )  # fmt: skip
 
     return make

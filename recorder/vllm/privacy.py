@@ -26,16 +26,17 @@ class Keyed:
 
     def __init__(self, name: Name | None = None) -> None:
         self._name = name or _random_key()
-        self._known: dict[bytes, int] = {}
+        self.known: dict[bytes, int] = {}
+        """Names by the last bytes of what they stand for; emptied, never replaced."""
 
     def hash(self, digest: bytes) -> int:
         """The name of a content hash, whole or its last eight bytes."""
         tail = digest[-_TAIL:]
-        found = self._known.get(tail)
+        found = self.known.get(tail)
         if found is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            found = self._known[tail] = int(self._name(tail)[:16], 16) >> 2
+            if len(self.known) >= _KEPT:
+                self.known.clear()
+            found = self.known[tail] = int(self._name(tail)[:16], 16) >> 2
         return found
 
     def text(self, value: str) -> str:
