@@ -82,20 +82,24 @@ class Rows:
         nothing here."""
         moved = Rows(sent(self.starts, torch.device(device)).contiguous(), self.lengths)
         # Worked out where the starts already are, or every kernel would have to wait for it.
-        moved.__dict__["word"] = self.word
+        moved.__dict__["words"] = self.words
         return moved
 
     @cached_property
-    def word(self) -> int:
-        """The widest access, 8, 4, 2 or 1 bytes, that every segment begins and ends on."""
-        bits = 8
-        for length in self.lengths:
-            bits |= length
+    def words(self) -> tuple[int, ...]:
+        """Of each segment the widest access, 16, 8, 4, 2 or 1 bytes, that it begins and ends on
+        in every row."""
+        bits = [length | 16 for length in self.lengths]
         if len(self):
-            low = self.starts & 7
-            for bit in (1, 2, 4):
-                bits |= bit if bool((low & bit).any()) else 0
-        return bits & -bits
+            for bit in (1, 2, 4, 8):
+                off = (self.starts & bit).any(dim=0).tolist()
+                bits = [had | (bit if there else 0) for had, there in zip(bits, off, strict=True)]
+        return tuple(had & -had for had in bits)
+
+    @property
+    def word(self) -> int:
+        """The widest access of up to 8 bytes that all segments begin and end on."""
+        return min(8, *self.words)
 
 
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -1,12 +1,13 @@
 """The operations of `reference` as Triton kernels, on the same `Rows`.
 
-They run on a GPU, and
-on a CPU under Triton's interpreter (``TRITON_INTERPRET=1``), where the tests hold them equal to
-the references.
+They run on a GPU, and on a CPU under Triton's interpreter (``TRITON_INTERPRET=1``), where the
+tests hold them equal to the references.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,117 +20,184 @@ from hkvtool.kernels.stamps import BYTES, FREED, WORDS
 from hkvtool.kernels.triton_sources import (
     _carry,
     _expand,
-    _mark,
     _move,
+    _poison,
     _quantise,
     _score,
     _spin,
     _stamp,
     _sum,
-    _whole,
+    _verify,
     _zero,
 )
 
-_VIEW = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+SHAPES = {
+    "gather": (1024, 2, 8), "scatter": (1024, 2, 8), "stamp": (1024, 2, 8), "zero": (1024, 2, 8),
+    "verify": (1024, 2, 8), "poison": (1024, 2, 8), "swap": (512, 1, 4),
+}  # fmt: skip
+"""Of each operation the units that a program has in hand at once, how many times it does so, and
+its warps."""
 
-TILE = 2048
-"""Words that one program has in hand at once."""
-
-ACROSS = 16
-"""Words of eight bytes of one row that a tile spans; the rest of it is further rows."""
+SUMMED = (1024, 16, 8)
+"""The same for `fingerprint`: words in a tile, words of one row in it, warps."""
 
 DEPTH = 8
-"""Tiles of a row, side by side, that one program takes one after the other."""
+"""Tiles of one long row that one program takes; what is longer is the work of several."""
 
-STRETCH = 1024
-"""Words of a block that one program moves."""
+JUDGED = 256
+"""Rows whose stamps a program reads at once."""
 
-WARPS = 4
+
+@dataclass(frozen=True)
+class _Plan:
+    """How rows divide into units."""
+
+    widths: tuple[int, ...]
+    """Bytes of a unit, by kind: segments side by side in the row and of one length."""
+    counts: tuple[int, ...]
+    """Units of a segment, by kind."""
+    rows: int
+    parts: int
+    """Rows of a program, and programs of a row."""
+    abouts: torch.Tensor
+    """What `triton_sources._unit` divides by, ``int32[kinds, 8]``; kept on the device, so that a
+    kernel that has run once can be captured in a graph."""
+
+    @property
+    def code(self) -> int:
+        """The widths as one number: three bits each, their logarithms."""
+        return sum((w.bit_length() - 1) << 3 * c for c, w in enumerate(self.widths))
+
+
+def _divisor(by: int, most: int) -> tuple[int, int]:
+    """Factor and shift that divide every number below `most` exactly: the factor is too large by
+    less than one part in ``most * by``."""
+    shift = (by * most).bit_length()
+    return (1 << shift) // by + 1, shift
 
 
 @lru_cache(maxsize=1024)
-def _spans(lengths: tuple[int, ...], width: int, device: torch.device) -> torch.Tensor:
-    """Of each segment its words, and the byte of the row that it begins with: ``int32[s, 2]``.
-
-    Kept on the device: a kernel that has run once can be captured in a graph.
-    """
-    made, at = [], 0
-    for length in lengths:
-        made.append((length // width, at))
+def _plan(
+    lengths: tuple[int, ...], words: tuple[int, ...], tile: int, times: int, device: torch.device
+) -> _Plan:
+    """The plan for rows of segments of such lengths and places, cached by geometry."""
+    kinds: list[list[int]] = []
+    at = 0
+    for s, (length, word) in enumerate(zip(lengths, words, strict=True)):
+        bits = length | word | at
+        width = bits & -bits
+        if kinds and kinds[-1][:2] == [length, width]:
+            kinds[-1][2] += 1
+        else:
+            kinds.append([length, width, 1, s, at])
         at += length
-    return torch.tensor(made, dtype=torch.int32).to(device)
+    most = max(length // width * many for length, width, many, *_ in kinds)
+    rows = max(1, tile * times // most)
+    abouts = []
+    for length, width, many, first, at in kinds:
+        units = length // width
+        abouts.append((units * many, *_divisor(units * many, rows * units * many), units,
+                       *_divisor(units, units * many), first, at))  # fmt: skip
+    return _Plan(
+        tuple(kind[1] for kind in kinds), tuple(kind[0] // kind[1] for kind in kinds),
+        rows, -(-most // (tile * DEPTH)) if rows == 1 else 1,
+        torch.tensor(abouts, dtype=torch.int32).to(device),
+    )  # fmt: skip
 
 
-class _Tiles:
-    """Rows cut into tiles, and what every kernel over them takes."""
+class _Units:
+    """Rows as units, and what every kernel over them takes. `limit` is a number of bytes whose
+    multiples units must begin on elsewhere too."""
 
-    def __init__(self, buffer: torch.Tensor, rows: Rows) -> None:
-        width = rows.word
-        if buffer.numel() % width or buffer.data_ptr() % width:
-            width = 1
-        self.width = width
-        self.words = buffer.view(_VIEW[width])
+    def __init__(self, operation: str, buffer: torch.Tensor, rows: Rows, limit: int = 16,
+                 lengths: tuple[int, ...] = ()) -> None:  # fmt: skip
+        self.tile, times, self.warps = SHAPES[operation]
+        self.buffer = buffer
         self.starts = sent(rows.starts, buffer.device).contiguous()
-        self.spans = _spans(rows.lengths, width, buffer.device)
         self.count, self.segments = len(rows), len(rows.lengths)
-        longest = max(rows.lengths) // width
-        self.across = ACROSS * 8 // width
-        down = TILE // self.across
-        self.grid = (-(-self.count // down), -(-longest // (self.across * DEPTH)))
+        lengths = lengths or rows.lengths
+        bits = buffer.data_ptr() | limit | 16
+        words = tuple(min(word, bits & -bits) for word in rows.words[: len(lengths)])
+        self.plan = _plan(lengths, words, self.tile, times, buffer.device)
+        self.head = lengths[0] >= BYTES and self.plan.widths[0] >= 8
 
-    def run(self, kernel: Any, *given: Any, split: bool = True, **constants: Any) -> None:
-        """Launch a kernel: with `split` a row may be the work of several programs."""
-        grid = self.grid if split else self.grid[:1]
-        kernel[grid](self.words, self.starts, *given, W=self.width, R=TILE // self.across,
-                     C=self.across, num_warps=WARPS, **constants)  # fmt: skip
+    @property
+    def split(self) -> bool:
+        """Whether a row is the work of several programs."""
+        return self.plan.parts > 1
+
+    def run(self, kernel: Any, *given: Any, extra: Sequence[int] = (), **constants: Any) -> None:
+        """Launch a kernel. What only judges rows is not the work of several programs a row."""
+        plan = self.plan
+        judges = constants.get("JUDGE", False) and self.split
+        kernel[(-(-self.count // plan.rows), 1 if judges else plan.parts)](
+            self.buffer, self.starts, *given, plan.abouts, self.count, self.segments, *extra,
+            plan.rows, WIDTHS=plan.code, KINDS=len(plan.widths), T=self.tile,
+            num_warps=self.warps, **constants,
+        )  # fmt: skip
+
+
+def _bytes(words: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Stamps as bytes on a device, where a unit of them can be read at once."""
+    there = sent(words, device).contiguous()
+    return (there if there.data_ptr() % 16 == 0 else there.clone()).view(torch.uint8)
 
 
 def gather(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
     """As `reference.gather`."""
     packed = torch.empty((len(rows), rows.row_bytes), dtype=torch.uint8, device=buffer.device)
     if len(rows):
-        _packed(_Tiles(buffer, rows), packed, OUT=True)
+        _Units("gather", buffer, rows, rows.row_bytes | packed.data_ptr()).run(
+            _carry, packed, extra=(rows.row_bytes,), OUT=True)  # fmt: skip
     return packed
 
 
 def scatter(buffer: torch.Tensor, rows: Rows, packed: torch.Tensor) -> None:
     """As `reference.scatter`."""
     if len(rows):
-        _packed(_Tiles(buffer, rows), sent(packed, buffer.device).contiguous(), OUT=False)
-
-
-def _packed(tiles: _Tiles, packed: torch.Tensor, *, OUT: bool) -> None:
-    # What rows are packed into begins on words too: row bytes are words of the rows' own.
-    even = packed if packed.data_ptr() % tiles.width == 0 else packed.clone()
-    tiles.run(_carry, even.view(_VIEW[tiles.width]), tiles.spans, tiles.count, tiles.segments,
-              packed.shape[1] // tiles.width, OUT=OUT)  # fmt: skip
+        even = sent(packed, buffer.device).contiguous()
+        _Units("scatter", buffer, rows, rows.row_bytes | even.data_ptr()).run(
+            _carry, even, extra=(rows.row_bytes,), OUT=False)  # fmt: skip
 
 
 def _heads(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
     """As `reference.heads` of the packed rows, ``int64[n, 4]``."""
     found = torch.zeros((len(rows), WORDS), dtype=torch.int64, device=buffer.device)
-    tiles = _Tiles(buffer, rows)
-    tiles.run(_carry, found.view(_VIEW[tiles.width]), tiles.spans, tiles.count, tiles.segments,
-              BYTES // tiles.width, OUT=True, split=False)  # fmt: skip
+    cut, left = [], BYTES
+    for length in rows.lengths:
+        if left:
+            cut.append(min(length, left))
+            left -= cut[-1]
+    _Units("gather", buffer, rows, BYTES, tuple(cut)).run(
+        _carry, found.view(torch.uint8), extra=(BYTES,), OUT=True)  # fmt: skip
     return found
 
 
 def stamp(buffer: torch.Tensor, rows: Rows, stamps: torch.Tensor) -> None:
     """As `reference.stamp`."""
     if len(rows):
-        _over(_Tiles(buffer, rows), sent(stamps, buffer.device).contiguous())
-
-
-def _over(tiles: _Tiles, stamps: torch.Tensor, due: torch.Tensor | None = None) -> None:
-    tiles.run(_stamp, stamps, tiles.spans if due is None else due, tiles.spans, tiles.count,
-              tiles.segments, SOME=due is not None)  # fmt: skip
+        _Units("stamp", buffer, rows).run(_stamp, _bytes(stamps, buffer.device))
 
 
 def zero(buffer: torch.Tensor, rows: Rows) -> None:
     """As `reference.zero`."""
     if len(rows):
-        tiles = _Tiles(buffer, rows)
-        tiles.run(_zero, tiles.spans, tiles.count, tiles.segments)
+        _Units("zero", buffer, rows).run(_zero)
+
+
+def _held(units: _Units, rows: Rows) -> torch.Tensor:
+    """Room for the stamps that rows hold; the stamps, where no first segment has them whole."""
+    if not units.head:
+        return _heads(units.buffer, rows)
+    return torch.empty((len(rows), WORDS), dtype=torch.int64, device=units.buffer.device)
+
+
+def _stages(units: _Units, last: str) -> list[dict[str, Any]]:
+    """Rows are judged and gone through by one launch, or by two: a program must not go through
+    what another has yet to judge."""
+    if units.split:
+        return [{"JUDGE": True, last: False}, {"JUDGE": False, last: True}]
+    return [{"JUDGE": True, last: True}]
 
 
 def verify(
@@ -140,27 +208,32 @@ def verify(
     wrong = torch.empty(len(rows), dtype=torch.int8, device=device)
     if not len(rows):
         return wrong.view(torch.bool), torch.empty((0, WORDS), dtype=torch.int64, device=device)
-    tiles = _Tiles(buffer, rows)
-    head = tiles.width == WORDS * 2 and rows.lengths[0] >= BYTES
-    if head:
-        found = torch.empty((len(rows), WORDS), dtype=torch.int64, device=device)
-    else:
-        found = _heads(buffer, rows)
+    units = _Units("verify", buffer, rows)
+    found = _held(units, rows)
     care = sent(fields if fields.stride(0) else fields[:1], device).contiguous()
-    step = WORDS if len(care) > 1 else 0
-    tiles.run(_whole, found, sent(expected, device).contiguous(), care, wrong, tiles.spans,
-              tiles.count, tiles.segments, rows.row_bytes, step, HEAD=head,
-              split=False)  # fmt: skip
+    due = sent(expected, device).contiguous()
+    for stage in _stages(units, "WHOLE"):
+        units.run(_verify, found.view(torch.uint8), due, care, wrong,
+                  extra=(WORDS if len(care) > 1 else 0,), HEAD=units.head,
+                  CHECK=rows.row_bytes >= BYTES, N=JUDGED, **stage)  # fmt: skip
     return wrong.view(torch.bool), found
 
 
 def fingerprint(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
     """As `reference.fingerprint`."""
     sums = torch.empty(len(rows), dtype=torch.int64, device=buffer.device)
-    if len(rows):
-        tiles = _Tiles(buffer, rows)
-        tiles.run(_sum, sums, tiles.spans, tiles.count, tiles.segments, rows.row_bytes, ODD_=ODD,
-                  split=False)  # fmt: skip
+    if not len(rows):
+        return sums
+    units = _Units("verify", buffer, rows)
+    tile, across, warps = SUMMED
+    wide = [min(across * 8 // min(width, 8), triton.next_power_of_2(count * max(1, width // 8)))
+            for width, count in zip(units.plan.widths, units.plan.counts, strict=True)]  # fmt: skip
+    down = max(1, tile // max(wide))
+    _sum[(-(-len(rows) // down),)](
+        buffer, units.starts, sums, units.plan.abouts, len(rows), units.segments, rows.row_bytes,
+        WIDTHS=units.plan.code, KINDS=len(wide), R=down, ODD_=ODD, num_warps=warps,
+        ACROSS=sum((w.bit_length() - 1) << 4 * c for c, w in enumerate(wide)),
+    )  # fmt: skip
     return sums
 
 
@@ -168,11 +241,12 @@ def poison(buffer: torch.Tensor, rows: Rows, *, lifted: bool = False) -> None:
     """As `reference.poison`."""
     if rows.row_bytes < BYTES or not len(rows):
         return
-    # Stamps are read by a kernel of its own: within one they could be read once overwritten.
-    found = _heads(buffer, rows)
+    units = _Units("poison", buffer, rows)
+    found = _held(units, rows)
     due = torch.empty(len(rows), dtype=torch.int8, device=buffer.device)
-    _mark[(-(-len(rows) // 256),)](found, due, len(rows), FREED, lifted, 256)
-    _over(_Tiles(buffer, rows), found, due)
+    for stage in _stages(units, "WRITE"):
+        units.run(_poison, found.view(torch.uint8), due, HEAD=units.head, FLIP=FREED,
+                  LIFTED=lifted, N=JUDGED, **stage)  # fmt: skip
 
 
 def _meet(source: torch.Tensor, target: torch.Tensor, size: int) -> bool:
@@ -207,15 +281,14 @@ def swap(
     device = source.device if source.is_cuda else target.device
     low = size
     for offsets in (here, there):
-        low |= sum(bit for bit in (1, 2, 4) if bool((offsets & bit).any()))
-    for buffer in (source, target):
-        low |= buffer.numel() | buffer.data_ptr()
-    low |= 8
+        low |= sum(bit for bit in (1, 2, 4, 8) if bool((offsets & bit).any()))
+    low |= source.data_ptr() | target.data_ptr()
+    low |= 16
     width = low & -low
-    view, words = _VIEW[width], size // width
-    _move[len(here), -(-words // STRETCH)](
-        source.view(view), target.view(view), sent(here // width, device).contiguous(),
-        sent(there // width, device).contiguous(), words, STRETCH, num_warps=WARPS,
+    tile, _, warps = SHAPES["swap"]
+    _move[len(here), -(-size // (width * tile))](
+        source, target, sent(here, device).contiguous(), sent(there, device).contiguous(),
+        size // width, W=width, T=tile, num_warps=warps,
     )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The Triton sources: one program a tile of some rows, in units of the widest word that every
-segment of the rows begins and ends on.
+"""The Triton sources: a program has some consecutive rows, and takes their units in their order,
+whichever row they are of. A unit is the widest access that segments of one kind begin and end on.
 
 What each argument is, `hkvtool.kernels.triton_kernels` says where it launches them.
 """
@@ -19,172 +19,321 @@ def _checked(w0, w1, w2):
 
 
 @triton.jit
-def _part(w0, w1, w2, w3, byte, W: tl.constexpr):
-    """What rows of stamps hold from `byte` on, in the low end of a word."""
-    which = ((byte // 8) % 4)[None, :]
-    low = tl.where(which == 0, w0[:, None], w1[:, None])
-    value = tl.where(which < 2, low, tl.where(which == 2, w2[:, None], w3[:, None]))
-    if W < 8:
-        value = value >> ((byte % 8) * 8).to(tl.int64)[None, :]
-    return value
+def _quotient(number, factor, shift):
+    """Numbers divided as `triton_kernels._divisor` has it: a multiplication is far cheaper."""
+    return ((number.to(tl.int64) * factor) >> shift).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["n"])
-def _mark(stamps, due, n, FLIP: tl.constexpr, LIFTED: tl.constexpr, N: tl.constexpr):
-    """Which rows hold a stamp that is not marked yet (or, lifted, one that is); theirs flipped."""
-    row = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
-    there = row < n
-    w0 = tl.load(stamps + row * 4, mask=there, other=0)
-    w1 = tl.load(stamps + row * 4 + 1, mask=there, other=0)
-    w2 = tl.load(stamps + row * 4 + 2, mask=there, other=0)
-    w3 = tl.load(stamps + row * 4 + 3, mask=there, other=0)
-    good = _checked(w0, w1, w2)
-    if LIFTED:
-        good = good ^ FLIP
-    tl.store(due + row, (w3 == good).to(tl.int8), mask=there)
-    tl.store(stamps + row * 4 + 3, tl.where(w3 == good, w3 ^ FLIP, w3), mask=there)
+@triton.jit
+def _rows(n, R):
+    """The first row of this program, and how many it has."""
+    base = tl.program_id(0).to(tl.int64) * R
+    return base, tl.minimum(n - base, R).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["n", "segments"])
-def _stamp(
-    words, starts, stamps, due, spans, n, segments,
-    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, SOME: tl.constexpr,
+@triton.jit
+def _kind(about):
+    """How segments of one kind divide into units; read once, not with every tile."""
+    row, factor, shift = tl.load(about), tl.load(about + 1), tl.load(about + 2)
+    units, by, down = tl.load(about + 3), tl.load(about + 4), tl.load(about + 5)
+    return row, factor, shift, units, by, down, tl.load(about + 6), tl.load(about + 7)
+
+
+@triton.jit
+def _unit(
+    unit, starts, segments, there, whole, factor, shift, units, by, down, first, at,
+    W: tl.constexpr,
 ):  # fmt: skip
-    """Stamps over whole rows; with SOME over those that are due only."""
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    there = row < n
-    if SOME:
-        there = there & (tl.load(due + row, mask=there, other=0) != 0)
-    w0 = tl.load(stamps + row * 4, mask=there, other=0)
-    w1 = tl.load(stamps + row * 4 + 1, mask=there, other=0)
-    w2 = tl.load(stamps + row * 4 + 2, mask=there, other=0)
-    w3 = tl.load(stamps + row * 4 + 3, mask=there, other=0)
-    for seg in range(segments):
-        count = tl.load(spans + seg * 2)
-        at = tl.load(spans + seg * 2 + 1)
-        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
-        for chunk in range(tl.program_id(1) * C, count, tl.num_programs(1) * C):
-            along = chunk + tl.arange(0, C)
-            mask = there[:, None] & (along < count)[None, :]
-            value = _part(w0, w1, w2, w3, at + along * W, W)
-            place = words + first[:, None] + along[None, :]
-            tl.store(place, value.to(words.dtype.element_ty), mask=mask)
+    """Units of consecutive rows, numbered through: their row, their byte in the buffer, and their
+    byte in the row."""
+    row = _quotient(unit, factor, shift)
+    within = unit - row * whole
+    piece = _quotient(within, by, down)
+    start = tl.load(starts + (row * segments + first + piece), mask=there, other=0)
+    byte = tl.multiple_of(start, W) + (within - piece * units) * W
+    return row, byte, tl.multiple_of(at + within * W, W)
 
 
-@triton.jit(do_not_specialize=["n", "segments", "total"])
-def _carry(
-    words, starts, packed, spans, n, segments, total,
-    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr,
-):  # fmt: skip
-    """Rows out of their places into packed ones of `total` words, or back; what is longer is
-    cut."""
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    there = row < n
-    for seg in range(segments):
-        count = tl.load(spans + seg * 2)
-        at = tl.load(spans + seg * 2 + 1) // W
-        count = tl.minimum(count, total - at)
-        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
-        for chunk in range(tl.program_id(1) * C, count, tl.num_programs(1) * C):
-            along = chunk + tl.arange(0, C)
-            mask = there[:, None] & (along < count)[None, :]
-            place = words + first[:, None] + along[None, :]
-            even = packed + (row * total + at)[:, None] + along[None, :]
-            if OUT:
-                tl.store(even, tl.load(place, mask=mask, other=0), mask=mask)
-            else:
-                tl.store(place, tl.load(even, mask=mask, other=0), mask=mask)
-
-
-@triton.jit(do_not_specialize=["n", "segments"])
-def _zero(words, starts, spans, n, segments, W: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    there = row < n
-    none = tl.zeros((R, C), dtype=words.dtype.element_ty)
-    for seg in range(segments):
-        count = tl.load(spans + seg * 2)
-        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
-        for chunk in range(tl.program_id(1) * C, count, tl.num_programs(1) * C):
-            along = chunk + tl.arange(0, C)
-            mask = there[:, None] & (along < count)[None, :]
-            tl.store(words + first[:, None] + along[None, :], none, mask=mask)
-
-
-@triton.jit(do_not_specialize=["n", "segments", "total", "step"])
-def _whole(
-    words, starts, found, expected, fields, wrong, spans, n, segments, total, step,
-    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, HEAD: tl.constexpr,
-):  # fmt: skip
-    """Is each row one stamp from end to end, and the one that is due? With HEAD the stamp is read
-    off the first segment, else it is in `found`. `step` is 0 where all rows have one `fields`."""
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    there = row < n
-    if HEAD:
-        source = words + tl.load(starts + row * segments, mask=there, other=0) // W
+@triton.jit
+def _as_words(bytes_, W: tl.constexpr):
+    """Places of units, each as the machine words it is made of: 16 bytes are two of eight."""
+    if W >= 8:
+        words = bytes_.to(tl.pointer_type(tl.int64))
+    elif W == 4:
+        words = bytes_.to(tl.pointer_type(tl.int32))
+    elif W == 2:
+        words = bytes_.to(tl.pointer_type(tl.int16))
     else:
-        source = found + row * 4
-    w0 = tl.load(source, mask=there, other=0)
-    w1 = tl.load(source + 1, mask=there, other=0)
-    w2 = tl.load(source + 2, mask=there, other=0)
-    w3 = tl.load(source + 3, mask=there, other=0)
-    torn = tl.zeros((R, C), dtype=tl.int32)
-    for seg in range(segments):
-        count = tl.load(spans + seg * 2)
-        at = tl.load(spans + seg * 2 + 1)
-        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
+        words = bytes_
+    return words[:, None] + tl.arange(0, 2 if W == 16 else 1)[None, :]
+
+
+@triton.jit
+def _carried(
+    buffer, starts, packed, about, count, segments, total, W: tl.constexpr, T: tl.constexpr,
+    OUT: tl.constexpr,
+):  # fmt: skip
+    whole, factor, shift, units, by, down, first, begin = _kind(about)
+    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+        unit = chunk + tl.arange(0, T)
+        there = unit < count * whole
+        row, byte, at = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
+                              first, begin, W)  # fmt: skip
+        place = _as_words(buffer + byte, W)
+        even = _as_words(packed + tl.multiple_of(row * total + at, W), W)
+        if OUT:
+            tl.store(even, tl.load(place, mask=there[:, None]), mask=there[:, None])
+        else:
+            tl.store(place, tl.load(even, mask=there[:, None]), mask=there[:, None])
+
+
+@triton.jit(do_not_specialize=["n", "segments", "total", "R"])
+def _carry(
+    buffer, starts, packed, abouts, n, segments, total, R,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, OUT: tl.constexpr,
+):  # fmt: skip
+    """Rows out of their places into packed ones of `total` bytes, or back."""
+    base, count = _rows(n, R)
+    for c in tl.static_range(KINDS):
+        _carried(buffer, starts + base * segments,
+                 packed + tl.multiple_of(base * total, 1 << ((WIDTHS >> (3 * c)) & 7)),
+                 abouts + c * 8, count, segments, total, 1 << ((WIDTHS >> (3 * c)) & 7), T,
+                 OUT)  # fmt: skip
+
+
+@triton.jit
+def _cleared(buffer, starts, about, count, segments, W: tl.constexpr, T: tl.constexpr):
+    whole, factor, shift, units, by, down, first, begin = _kind(about)
+    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+        unit = chunk + tl.arange(0, T)
+        there = unit < count * whole
+        _, byte, _ = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
+                              first, begin, W)  # fmt: skip
+        place = _as_words(buffer + byte, W)
+        tl.store(place, tl.zeros_like(place.to(tl.int64)).to(place.dtype.element_ty),
+                 mask=there[:, None])  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n", "segments", "R"])
+def _zero(
+    buffer, starts, abouts, n, segments, R,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    base, count = _rows(n, R)
+    for c in tl.static_range(KINDS):
+        _cleared(buffer, starts + base * segments, abouts + c * 8, count, segments,
+                 1 << ((WIDTHS >> (3 * c)) & 7), T)  # fmt: skip
+
+
+@triton.jit
+def _filled(
+    buffer, starts, stamps, due, about, count, segments, W: tl.constexpr, T: tl.constexpr,
+    SOME: tl.constexpr,
+):  # fmt: skip
+    whole, factor, shift, units, by, down, first, begin = _kind(about)
+    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+        unit = chunk + tl.arange(0, T)
+        there = unit < count * whole
+        row, byte, at = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
+                              first, begin, W)  # fmt: skip
+        if SOME:
+            there = there & (tl.load(due + row, mask=there, other=0) != 0)
+        # A row's stamp is small and read often: it comes out of the cache.
+        own = _as_words(stamps + row * 32 + tl.multiple_of(at % 32, W), W)
+        tl.store(_as_words(buffer + byte, W), tl.load(own, mask=there[:, None]),
+                 mask=there[:, None])  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n", "segments", "R"])
+def _stamp(
+    buffer, starts, stamps, abouts, n, segments, R,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    base, count = _rows(n, R)
+    for c in tl.static_range(KINDS):
+        _filled(buffer, starts + base * segments, stamps + base * 32, stamps, abouts + c * 8,
+                count, segments, 1 << ((WIDTHS >> (3 * c)) & 7), T, False)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n", "segments", "R"])
+def _poison(
+    buffer, starts, found, due, abouts, n, segments, R,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, HEAD: tl.constexpr,
+    JUDGE: tl.constexpr, WRITE: tl.constexpr, FLIP: tl.constexpr, LIFTED: tl.constexpr,
+    N: tl.constexpr,
+):  # fmt: skip
+    """Which rows hold a stamp that is not marked yet (or, lifted, one that is): JUDGE; those with
+    the mark flipped: WRITE. With HEAD a stamp is read off the first segment, else it is in
+    `found`. Rows that are the work of several programs are judged before any is written."""
+    base, count = _rows(n, R)
+    starts += base * segments
+    found += base * 32
+    due += base
+    if JUDGE:
+        for chunk in range(0, count, N):
+            row = chunk + tl.arange(0, N)
+            there = row < count
+            held = _stamps_at(buffer, starts, segments, found, row, there, HEAD)
+            w0, w1, w2, w3 = _four(held, there)
+            good = _checked(w0, w1, w2)
+            if LIFTED:
+                good = good ^ FLIP
+            tl.store(due + row, (w3 == good).to(tl.int8), mask=there)
+            _keep(found, row, there, w0, w1, w2, w3 ^ FLIP)
+    if JUDGE and WRITE:
+        tl.debug_barrier()
+    if WRITE:
+        for c in tl.static_range(KINDS):
+            _filled(buffer, starts, found, due, abouts + c * 8, count, segments,
+                    1 << ((WIDTHS >> (3 * c)) & 7), T, True)  # fmt: skip
+
+
+@triton.jit
+def _stamps_at(buffer, starts, segments, found, row, there, HEAD: tl.constexpr):
+    """Where the stamps are that rows hold."""
+    if HEAD:
+        held = buffer + tl.load(starts + row * segments, mask=there, other=0)
+    else:
+        held = found + row * 32
+    return held.to(tl.pointer_type(tl.int64))
+
+
+@triton.jit
+def _four(words, there):
+    w0 = tl.load(words, mask=there, other=0)
+    w1 = tl.load(words + 1, mask=there, other=0)
+    w2 = tl.load(words + 2, mask=there, other=0)
+    w3 = tl.load(words + 3, mask=there, other=0)
+    return w0, w1, w2, w3
+
+
+@triton.jit
+def _keep(found, row, there, w0, w1, w2, w3):
+    words = (found + row * 32).to(tl.pointer_type(tl.int64))
+    tl.store(words, w0, mask=there)
+    tl.store(words + 1, w1, mask=there)
+    tl.store(words + 2, w2, mask=there)
+    tl.store(words + 3, w3, mask=there)
+
+
+@triton.jit
+def _gone_through(
+    buffer, starts, found, wrong, about, count, segments, W: tl.constexpr, T: tl.constexpr
+):
+    whole, factor, shift, units, by, down, first, begin = _kind(about)
+    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+        unit = chunk + tl.arange(0, T)
+        there = unit < count * whole
+        row, byte, at = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
+                              first, begin, W)  # fmt: skip
+        here = tl.load(_as_words(buffer + byte, W), mask=there[:, None], other=0)
+        own = _as_words(found + row * 32 + tl.multiple_of(at % 32, W), W)
+        due = tl.load(own, mask=there[:, None], other=0)
+        # Few rows are torn: what says so is written by whoever sees it, all the same.
+        torn = tl.max((here != due).to(tl.int32), axis=1) != 0
+        tl.store(wrong + row, tl.full((T,), 1, tl.int8), mask=torn)
+        check = (found + row * 32 + 24).to(tl.pointer_type(tl.int64))
+        tl.store(check, tl.zeros((T,), tl.int64), mask=torn)
+
+
+@triton.jit(do_not_specialize=["n", "segments", "step", "R"])
+def _verify(
+    buffer, starts, found, expected, fields, wrong, abouts, n, segments, step, R,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, HEAD: tl.constexpr,
+    JUDGE: tl.constexpr, WHOLE: tl.constexpr, CHECK: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Is the stamp that begins each row the one that is due: JUDGE; and does the row go on with
+    it to its end: WHOLE. HEAD as in `_poison`; `step` is 0 where all rows have one `fields`."""
+    base, count = _rows(n, R)
+    starts += base * segments
+    found += base * 32
+    wrong += base
+    if JUDGE:
+        expected += base * 4
+        fields += base * step
+        for chunk in range(0, count, N):
+            row = chunk + tl.arange(0, N)
+            there = row < count
+            held = _stamps_at(buffer, starts, segments, found, row, there, HEAD)
+            w0, w1, w2, w3 = _four(held, there)
+            d0, d1, d2, d3 = _four(expected + row * 4, there)
+            f0, f1, f2, f3 = _four(fields + row * step, there)
+            other = ((w0 ^ d0) & f0) | ((w1 ^ d1) & f1) | ((w2 ^ d2) & f2) | ((w3 ^ d3) & f3)
+            bad = other != 0
+            if CHECK:
+                bad = bad | (w3 != _checked(w0, w1, w2))
+            tl.store(wrong + row, bad.to(tl.int8), mask=there)
+            if HEAD:
+                _keep(found, row, there, w0, w1, w2, w3)
+    if JUDGE and WHOLE:
+        tl.debug_barrier()
+    if WHOLE:
+        for c in tl.static_range(KINDS):
+            _gone_through(buffer, starts, found, wrong, abouts + c * 8, count, segments,
+                          1 << ((WIDTHS >> (3 * c)) & 7), T)  # fmt: skip
+
+
+@triton.jit
+def _summed(
+    buffer, starts, row, about, there, segments,
+    W: tl.constexpr, B: tl.constexpr, C: tl.constexpr, R: tl.constexpr, ODD_: tl.constexpr,
+):  # fmt: skip
+    """What words of `B` bytes, C across, of one kind of segments come to."""
+    count = tl.load(about + 3) * (W // B)
+    pieces = tl.load(about) // tl.load(about + 3)
+    acc = tl.zeros((R, C), dtype=tl.int64)
+    for piece in range(pieces):
+        at = tl.load(about + 7) + piece * count * B
+        place = starts + row * segments + tl.load(about + 6) + piece
+        first = tl.multiple_of(tl.load(place, mask=there, other=0), W)
+        if B == 8:
+            words = (buffer + first).to(tl.pointer_type(tl.int64))
+        elif B == 4:
+            words = (buffer + first).to(tl.pointer_type(tl.int32))
+        elif B == 2:
+            words = (buffer + first).to(tl.pointer_type(tl.int16))
+        else:
+            words = buffer + first
         for chunk in range(0, count, C):
             along = chunk + tl.arange(0, C)
             mask = there[:, None] & (along < count)[None, :]
-            here = tl.load(words + first[:, None] + along[None, :], mask=mask, other=0)
-            due = _part(w0, w1, w2, w3, at + along * W, W)
-            torn = torn | ((here != due.to(words.dtype.element_ty)) & mask).to(tl.int32)
-    is_torn = tl.max(torn, axis=1) > 0
-    care = fields + row * step
-    due = expected + row * 4
-    other = (w0 ^ tl.load(due, mask=there, other=0)) & tl.load(care, mask=there, other=0)
-    other |= (w1 ^ tl.load(due + 1, mask=there, other=0)) & tl.load(care + 1, mask=there, other=0)
-    other |= (w2 ^ tl.load(due + 2, mask=there, other=0)) & tl.load(care + 2, mask=there, other=0)
-    other |= (w3 ^ tl.load(due + 3, mask=there, other=0)) & tl.load(care + 3, mask=there, other=0)
-    bad = (other != 0) | is_torn | ((w3 != _checked(w0, w1, w2)) & (total >= 32))
-    tl.store(wrong + row, bad.to(tl.int8), mask=there)
-    if HEAD:
-        tl.store(found + row * 4, w0, mask=there)
-        tl.store(found + row * 4 + 1, w1, mask=there)
-        tl.store(found + row * 4 + 2, w2, mask=there)
-    tl.store(found + row * 4 + 3, tl.where(is_torn, tl.zeros_like(w3), w3), mask=there)
+            here = tl.load(words[:, None] + along[None, :], mask=mask, other=0).to(tl.int64)
+            byte = (at + along * B).to(tl.int64)
+            if B < 8:
+                here = (here & ((1 << (8 * B)) - 1)) << ((byte % 8) * 8)[None, :]
+            acc += here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
+    return tl.sum(acc, axis=1)
 
 
 @triton.jit(do_not_specialize=["n", "segments", "total"])
 def _sum(
-    words, starts, sums, spans, n, segments, total,
-    W: tl.constexpr, R: tl.constexpr, C: tl.constexpr, ODD_: tl.constexpr,
+    buffer, starts, sums, abouts, n, segments, total,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, ACROSS: tl.constexpr, R: tl.constexpr,
+    ODD_: tl.constexpr,
 ):  # fmt: skip
+    """Checksums of R rows, word by word as many across as `ACROSS` has for their kind."""
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     there = row < n
-    acc = tl.zeros((R, C), dtype=tl.int64)
-    for seg in range(segments):
-        count = tl.load(spans + seg * 2)
-        at = tl.load(spans + seg * 2 + 1)
-        first = tl.load(starts + row * segments + seg, mask=there, other=0) // W
-        for chunk in range(0, count, C):
-            along = chunk + tl.arange(0, C)
-            mask = there[:, None] & (along < count)[None, :]
-            here = tl.load(words + first[:, None] + along[None, :], mask=mask, other=0)
-            here = here.to(tl.int64)
-            byte = (at + along * W).to(tl.int64)
-            if W < 8:
-                here = (here & ((1 << (8 * W)) - 1)) << ((byte % 8) * 8)[None, :]
-            acc += here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
-    tl.store(sums + row, tl.sum(acc, axis=1) + total.to(tl.int64) * ODD_, mask=there)
+    result = tl.zeros((R,), dtype=tl.int64) + total.to(tl.int64) * ODD_
+    for c in tl.static_range(KINDS):
+        result += _summed(
+            buffer, starts, row, abouts + c * 8, there, segments, 1 << ((WIDTHS >> (3 * c)) & 7),
+            1 << (((WIDTHS >> (3 * c)) & 7) - ((WIDTHS >> (3 * c)) & 7) // 4),
+            1 << ((ACROSS >> (4 * c)) & 15), R, ODD_,
+        )  # fmt: skip
+    tl.store(sums + row, result, mask=there)
 
 
 @triton.jit
-def _move(source, target, here, there, size, N: tl.constexpr):
+def _move(source, target, here, there, size, W: tl.constexpr, T: tl.constexpr):
+    """`size` units from each place in one buffer to one in another."""
     one = tl.program_id(0)
-    along = tl.program_id(1) * N + tl.arange(0, N)
-    mask = along < size
-    value = tl.load(source + tl.load(here + one) + along, mask=mask, other=0)
-    tl.store(target + tl.load(there + one) + along, value, mask=mask)
+    unit = tl.program_id(1) * T + tl.arange(0, T)
+    mask = (unit < size)[:, None]
+    out = tl.multiple_of(tl.load(here + one), W)
+    back = tl.multiple_of(tl.load(there + one), W)
+    value = tl.load(_as_words(source + (out + unit * W), W), mask=mask)
+    tl.store(_as_words(target + (back + unit * W), W), value, mask=mask)
 
 
 @triton.jit

@@ -166,7 +166,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("traces", nargs="*", help="traces to replay besides those that ship")
     asked.add_argument("--out", type=Path, default=Path(), help="where the results go")
-    asked.add_argument("--only", default="", help="steps, comma-separated")
+    asked.add_argument("--only", default="", help="steps, comma-separated; side by side with +")
     asked.add_argument("--sweep", action="store_true", help="try other kernel constants as well")
     asked.add_argument("--step", default="", help=argparse.SUPPRESS)
     asked.add_argument("--result", type=Path, help=argparse.SUPPRESS)
@@ -181,8 +181,7 @@ def main() -> int:
         return 0
     rounds = (*ROUNDS, *((("sweep",),) if given.sweep else ()))
     if given.only:
-        chosen = given.only.split(",")
-        rounds = tuple((step,) for step in chosen)
+        rounds = tuple(tuple(steps.split("+")) for steps in given.only.split(","))
     found = every(given.out, traces, rounds)
     for step, about in found.items():
         if step == "seconds":

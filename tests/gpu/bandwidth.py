@@ -16,9 +16,12 @@ MOST = 2 << 20
 """Rows at once: laying out more takes longer than what is measured on them."""
 
 BLOCK = 37440
-SWEPT = [(tile, across, warps) for tile in (1024, 2048, 4096) for across in (16, 32, 64)
-         for warps in (4, 8)]  # fmt: skip
-"""Constants tried: words in a tile, words of a row in it, warps of a program."""
+SWEPT = [(tile, times, warps) for tile, warps in ((512, 4), (1024, 4), (1024, 8), (2048, 8))
+         for times in (1, 2, 4)]  # fmt: skip
+SUMMED = [(512, 8, 4), (512, 16, 4), (1024, 16, 4), (1024, 8, 8), (1024, 16, 8), (1024, 32, 8),
+          (2048, 16, 8)]  # fmt: skip
+MOVED = [(256, 1, 4), (512, 1, 4), (512, 1, 8), (1024, 1, 4), (1024, 1, 8), (2048, 1, 8)]
+"""Constants tried: see `SHAPES` and `SUMMED` of the kernels."""
 
 
 def layouts() -> dict[str, Page]:
@@ -51,19 +54,28 @@ def filled(page: Page, size: int) -> Rows:
 
 
 def operations(buffer: torch.Tensor, rows: Rows) -> dict[str, tuple[Any, int, str]]:
-    """Each operation over rows, the bytes it has to move, and its ceiling."""
-    count, moved = len(rows), len(rows) * rows.row_bytes
+    """Each operation over rows, the bytes it has to move, and its ceiling.
+
+    What it has to move is all that it is given and gives: the rows, the list of where they lie,
+    the stamps, the verdicts.
+    """
+    count, size = len(rows), rows.row_bytes
+    listed = 8 * len(rows.lengths)
     stamps = pack(1, 1, torch.arange(count), 1, 1).cuda()
     care = torch.tensor([[-1, -1, 0, 0]], device="cuda").expand(count, 4)
-    packed = torch.empty((count, rows.row_bytes), dtype=torch.uint8, device="cuda")
-    return {
-        "stamp": (lambda: k.stamp(buffer, rows, stamps), moved + 32 * count, "copy"),
-        "verify": (lambda: k.verify(buffer, rows, stamps, care), moved + 32 * count, "read"),
-        "fingerprint": (lambda: k.fingerprint(buffer, rows), moved, "read"),
-        "gather": (lambda: k.gather(buffer, rows), 2 * moved, "copy"),
-        "scatter": (lambda: k.scatter(buffer, rows, packed), 2 * moved, "copy"),
-        "zero": (lambda: k.zero(buffer, rows), moved, "copy"),
-    }  # fmt: skip
+    packed = torch.empty((count, size), dtype=torch.uint8, device="cuda")
+    lifts = iter([False, True] * 999)
+    works = {
+        "stamp": (lambda: k.stamp(buffer, rows, stamps), size + listed + 32, "copy"),
+        "verify": (lambda: k.verify(buffer, rows, stamps, care), size + listed + 65, "read"),
+        "fingerprint": (lambda: k.fingerprint(buffer, rows), size + listed + 8, "read"),
+        # Marked and lifted in turn: each time all rows are written.
+        "poison": (lambda: k.poison(buffer, rows, lifted=next(lifts)), size + listed + 32, "copy"),
+        "gather": (lambda: k.gather(buffer, rows), 2 * size + listed, "copy"),
+        "scatter": (lambda: k.scatter(buffer, rows, packed), 2 * size + listed, "copy"),
+        "zero": (lambda: k.zero(buffer, rows), size + listed, "fill"),
+    }
+    return {name: (run, each * count, top) for name, (run, each, top) in works.items()}
 
 
 def of_layout(page: Page, buffer: torch.Tensor, tops: dict[str, float]) -> dict[str, float]:
@@ -72,17 +84,17 @@ def of_layout(page: Page, buffer: torch.Tensor, tops: dict[str, float]) -> dict[
     shares = {}
     for name, (run, moved, top) in operations(buffer, rows).items():
         shares[name] = moved / timing.seconds(run) / tops[top]
-        print(f"  {name} {shares[name]:.3f}", flush=True)
-    stamps = pack(1, 1, torch.arange(len(rows)), 1, 1).cuda()
-    k.stamp(buffer, rows, stamps)
-    lifts = iter([False, True] * 99)
-    # Marked and lifted in turn: each time all rows are written.
-    taken = timing.seconds(lambda: k.poison(buffer, rows, lifted=next(lifts)))
-    shares["poison"] = len(rows) * (rows.row_bytes + 32) / taken / tops["copy"]
-    bad, _ = k.verify(buffer, rows, stamps, torch.full((1, 4), -1).expand(len(rows), 4))
-    if len(bad) and bool(bad.any()) and not bool(bad.all()):
-        raise SystemExit("poison left some rows marked and others not")
+        if name == "poison":
+            whole(buffer, rows)
     return shares
+
+
+def whole(buffer: torch.Tensor, rows: Rows) -> None:
+    """What was marked and lifted so many times is marked everywhere, or nowhere."""
+    stamps = pack(1, 1, torch.arange(len(rows)), 1, 1).cuda()
+    bad, _ = k.verify(buffer, rows, stamps, torch.full((1, 4), -1).expand(len(rows), 4))
+    if bool(bad.any()) and not bool(bad.all()):
+        raise SystemExit("poison left some rows marked and others not")
 
 
 def of_blocks(
@@ -145,34 +157,33 @@ def sweep() -> dict[str, Any]:
     two = torch.empty(0)
     found: dict[str, Any] = {}
     pages = list(layouts().items())
-    for name, page in (pages[0], pages[1], pages[5]):
-        works = operations(one, filled(page, len(one)))
-        for tile, across, warps in SWEPT:
-            k.TILE, k.ACROSS, k.WARPS = tile, across, warps
-            key = f"tile {tile} across {across} warps {warps}"
-            try:
-                shares = {
-                    each: round(moved / timing.seconds(run, 3) / tops[top], 3)
-                    for each, (run, moved, top) in works.items()
-                    if each in ("stamp", "verify", "fingerprint", "gather")
-                }
-            except triton.runtime.errors.OutOfResources as too_much:
-                print(name, key, too_much, flush=True)
-                continue
-            found.setdefault(key, {})[name] = shares
-            print(name, key, shares, flush=True)
+    for name, page in (pages[0], pages[1], pages[2], pages[5], pages[7]):
+        for operation, (run, moved, top) in operations(one, filled(page, len(one))).items():
+            summed = operation == "fingerprint"
+            shares = {}
+            for shape in SUMMED if summed else SWEPT:
+                if summed:
+                    k.SUMMED = shape
+                else:
+                    k.SHAPES[operation] = shape
+                try:
+                    shares[str(shape)] = round(moved / timing.seconds(run, 3) / tops[top], 3)
+                except triton.runtime.errors.OutOfResources as too_much:
+                    print(name, operation, shape, too_much, flush=True)
+            found.setdefault(operation, {})[name] = shares
+            best = sorted(shares.items(), key=lambda of: -of[1])
+            print(operation, name, best, flush=True)
     here = torch.arange(len(pinned) // BLOCK) * BLOCK
-    for stretch in (512, 1024, 2048, 4096):
-        for warps in (4, 8):
-            k.STRETCH, k.WARPS = stretch, warps
-            copy = timing.seconds(lambda: k.copy_blocks(one, here, here + len(pinned), BLOCK), 3)
-            load = timing.seconds(lambda: k.swap(pinned, one, here, here, BLOCK), 3)
-            store = timing.seconds(lambda: k.swap(one, pinned, here, here, BLOCK), 3)
-            moved = len(here) * BLOCK
-            found[f"stretch {stretch} warps {warps}"] = shares = {
-                "copy_blocks": round(2 * moved / copy / tops["copy"], 3),
-                "from host": round(moved / load / tops["from host"], 3),
-                "to host": round(moved / store / tops["to host"], 3),
-            }  # fmt: skip
-            print(stretch, warps, shares, flush=True)
+    for shape in MOVED:
+        k.SHAPES["swap"] = shape
+        copy = timing.seconds(lambda: k.copy_blocks(one, here, here + len(pinned), BLOCK), 3)
+        load = timing.seconds(lambda: k.swap(pinned, one, here, here, BLOCK), 3)
+        store = timing.seconds(lambda: k.swap(one, pinned, here, here, BLOCK), 3)
+        moved = len(here) * BLOCK
+        found[f"blocks {shape}"] = shares = {
+            "copy_blocks": round(2 * moved / copy / tops["copy"], 3),
+            "from host": round(moved / load / tops["from host"], 3),
+            "to host": round(moved / store / tops["to host"], 3),
+        }  # fmt: skip
+        print("blocks", shape, shares, flush=True)
     return found

@@ -24,6 +24,13 @@ BLOCKS = {"cpu": 4, "cuda": 40}
 """A GPU has its work split among many programs; the interpreter has not the time."""
 
 
+def cut(rng: Random) -> None:
+    """Other tiles: rows that share a program, and rows that are the work of several."""
+    tile = rng.choice([16, 128, 1024])
+    for operation in ("gather", "scatter", "stamp", "zero", "verify", "poison"):
+        device.SHAPES[operation] = (tile, rng.choice([1, 2]), 4)
+
+
 def page(rng: Random, where: str = "cpu") -> Page:
     """A page of any layout, with its stride and offset as they come."""
     rows = rng.choice([1, 2, 3, 5] if where == "cpu" else [1, 3, 16, 64])
@@ -140,6 +147,7 @@ def moved(rng: Random, where: str) -> None:
 
 def checked(rng: Random, where: str) -> None:
     """verify, fingerprint, poison."""
+    cut(rng)
     made = page(rng, where)
     rows, buffer = rows_of(rng, made, where), buffer_of(rng, made, where)
     stamps = stamps_of(rng, len(rows))
