@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkvtool.cli.interrupting import cached, interruptible, spelled
 from hkvtool.cli.picking import root_finding
-from hkvtool.cli.traces import Format, TraceArgument, place, print_json, print_line, print_table
+from hkvtool.cli.traces import (
+    Format,
+    TraceArgument,
+    place,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+)
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.event import Event
-from hkvtool.model.findings import Finding
+from hkvtool.model.findings import Finding, Report
 from hkvtool.model.text import event_line, shown
 
 if TYPE_CHECKING:
+    from hkvtool.replay.arms import Setting
     from hkvtool.replay.explore import Exploration
+    from hkvtool.replay.scheduled import Scheduled
     from hkvtool.replay.schedules import Failure
+    from hkvtool.replay.searched import Searched
     from hkvtool.replay.window import Op, Window
 
 
@@ -36,47 +51,126 @@ def command(
     ] = None,
     budget: Annotated[int, typer.Option("--budget", min=1, help="Schedules at most.")] = 2000,
     seed: Annotated[int, typer.Option("--seed", help="Of the sampled ones.")] = 0,
+    redecide: Annotated[
+        bool,
+        typer.Option("--redecide", help="The allocator may decide otherwise in an order."),
+    ] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Run what fails on real caches too.")
+    ] = True,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Keeps what was run, and goes on with it; else in the cache."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> int:
     """Search the orders that a trace leaves open for one in which a read gets other bytes.
 
-    Recorded outcomes are forced, so a failing order is feasible under recorded control flow.
+    Recorded outcomes are forced, so a failing order is feasible under recorded control flow;
+    with --redecide an allocation or a hit that comes out otherwise in an order does. What fails is
+    run on real caches too. Ctrl-C ends with what was found; the command that is printed goes on.
     Exits with 1 where an order fails, 0 where none does among all, 4 where none was found among
     those run.
     """
     from hkvtool.replay.explore import explore
-    from hkvtool.replay.schedules import Runner, unspell
+    from hkvtool.replay.schedules import Runner, fingerprint, unspell
+    from hkvtool.replay.searched import Searched, load
     from hkvtool.replay.window import window
     from hkvtool.store import open_trace
 
     if sum(one is not None for one in (finding, block, request)) > 1:
         raise HkvError("--finding, --block and --request each say what to look at", hint="give one")
+    report: Report | None = None
+    chosen: Finding | None = None
     with open_trace(trace) as opened:
+        events = list(opened.events())
         if block is not None:
-            chosen, wanted = None, frozenset({place(opened, block)})
+            wanted = frozenset({place(opened, block)})
         elif request is not None:
-            chosen, wanted = None, _read_by(opened.events(), request)
+            wanted = _read_by(events, request)
         else:
-            chosen = _race(list(opened.events()), finding, trace)
+            report, chosen = _race(events, finding, trace)
             wanted = frozenset((str(chosen.pool), b) for b in chosen.blocks)
-        around = chosen.events if chosen else []
-        found = window(opened.events(), wanted, around)
+    found = window(events, wanted, chosen.events if chosen else [], forced=not redecide)
+    caches = _Caches(events, wanted, report, chosen) if confirm and not redecide else None
     if schedule is not None:
-        failure = Runner(found).run(unspell(found, schedule))
-        _print_one(found, schedule, failure, format)
+        order = unspell(found, schedule)
+        failure = Runner(found).run(order)
+        on_caches = caches.run(found, schedule) if caches and failure else None
+        _print_one(found, schedule, failure, on_caches, format)
         return Exit.FINDINGS if failure else Exit.OK
-    seen = explore(found, budget=budget, seed=seed)
+    kept = state or cached("explore", f"{fingerprint(found)}-{seed}")
+    known = None if fresh else _known(lambda: load(kept, found, seed), state is not None)
+    known = known or Searched.of(found, seed)
+    if known.ran:
+        print(
+            f"goes on behind {known.ran:,} schedules, kept in {shown(str(kept))}", file=sys.stderr
+        )
+    with interruptible() as stopped, progress("searching", budget) as told:
+        seen = explore(found, budget=budget, seed=seed, stopped=stopped, known=known, told=told)
+    proofs = [caches.run(found, one.schedule) for one in seen.found[:_CONFIRMED]] if caches else []
     if format is Format.JSON:
-        print_json(_account(seen, chosen, budget))
+        print_json(_account(seen, chosen, budget, proofs))
     else:
-        _tell(seen, chosen)
+        _tell(seen, chosen, proofs)
+    if state is not None or not (seen.found or seen.complete):
+        known.save(kept)
+    if not (seen.found or seen.complete):
+        named = [("--finding", chosen.id if chosen else None), ("--block", block),
+                 ("--request", request), ("--seed", seed), ("--budget", budget),
+                 ("--state", state)]  # fmt: skip
+        words = [word for option, value in named if value is not None for word in (option, value)]
+        flags = ["--redecide"] if redecide else []
+        said = "stopped" if seen.stopped else "the budget is used up"
+        command_ = spelled(["hkvtool", "explore", trace, *words, *flags])
+        print(f"{said}; this goes on:\n  {command_}", file=sys.stderr)
     if seen.found:
         return Exit.FINDINGS
-    complete = seen.certificate is not None and seen.certificate.complete
-    return Exit.OK if complete else Exit.INCONCLUSIVE
+    if seen.complete:
+        return Exit.OK
+    return Exit.INTERRUPTED if seen.stopped else Exit.INCONCLUSIVE
 
 
-def _race(events: list[Event], asked: str | None, trace: str) -> Finding:
+_CONFIRMED = 8
+"""Failing schedules that are run on real caches."""
+
+
+def _known(read: Callable[[], Searched | None], asked_for: bool) -> Searched | None:
+    """What an earlier search left; what only stands in the cache and is damaged counts for
+    nothing."""
+    try:
+        return read()
+    except HkvError:
+        if asked_for:
+            raise
+        return None
+
+
+class _Caches:
+    """Real caches for the schedules of one window; the trace is learned from once."""
+
+    def __init__(
+        self, events: list[Event], places: frozenset[tuple[str, int]], report: Report | None,
+        finding: Finding | None,
+    ) -> None:  # fmt: skip
+        self._events = events
+        self._about = places, report, finding
+        self._setting: Setting | None = None
+
+    def run(self, window: Window, schedule: str) -> Scheduled:
+        from hkvtool.replay.arms import Setting, survey
+        from hkvtool.replay.scheduled import on_caches
+        from hkvtool.replay.schedules import unspell
+
+        if self._setting is None:
+            self._setting = Setting(self._events, survey(self._events))
+        places, report, finding = self._about
+        order = unspell(window, schedule)
+        return on_caches(self._setting, window, order, places, report, finding)
+
+
+def _race(events: list[Event], asked: str | None, trace: str) -> tuple[Report, Finding]:
     from hkvtool.analyzers import check
 
     report = check(events)
@@ -87,11 +181,11 @@ def _race(events: list[Event], asked: str | None, trace: str) -> Finding:
                 "the check finds no race", where=trace,
                 hint="--block POOL:ID or --request R say what to look at",
             )  # fmt: skip
-        return races[0]
+        return report, races[0]
     found = root_finding(report, asked, trace)
     if not found.pool or not found.blocks:
         raise HkvError(f"{found.id} {found.code} names no block", hint="give --block or --request")
-    return found
+    return report, found
 
 
 def _read_by(events: Any, request: str) -> frozenset[tuple[str, int]]:
@@ -118,7 +212,7 @@ def _who(op: Op | None) -> str:
     return "what was there before" if op is None else f"event {op.pos} ({op.event.ev} on {op.lane})"
 
 
-def _tell(seen: Exploration, chosen: Finding | None) -> None:
+def _tell(seen: Exploration, chosen: Finding | None, proofs: Sequence[Scheduled]) -> None:
     window = seen.window
     lanes = sorted({op.lane for op in window.ops})
     subject = f"{chosen.id} {chosen.code}: " if chosen else ""
@@ -145,11 +239,14 @@ def _tell(seen: Exploration, chosen: Finding | None) -> None:
     if seen.certificate is not None:
         cert = seen.certificate
         print_line(f"  sleep sets: {cert.orders:,} orders run, {cert.blocked:,} blocked")
-    for found in seen.found:
-        _tell_failure(window, found.schedule, found.failure)
+    for number, found in enumerate(seen.found):
+        proof = proofs[number] if number < len(proofs) else None
+        _tell_failure(window, found.schedule, found.failure, proof)
+        for text in found.changed:
+            print_line(f"  the reference allocator decides otherwise: {text}")
 
 
-def _tell_failure(window: Window, schedule: str, failure: Failure) -> None:
+def _tell_failure(window: Window, schedule: str, failure: Failure, proof: Scheduled | None) -> None:
     from hkvtool.replay.schedules import unspell
 
     print_line()
@@ -166,16 +263,29 @@ def _tell_failure(window: Window, schedule: str, failure: Failure) -> None:
     for index in order[: last + 1]:
         op = window.ops[index]
         print_line(f"    {op.lane:<20.20}  {op.pos:>7}  {event_line(op.event)}")
-    print_line("  feasible under recorded control flow")
+    if window.forced:
+        print_line("  feasible under recorded control flow")
+    if proof is not None:
+        print_line(f"  on real caches {proof.verdict}: {shown(proof.reason)}")
+        for name, arm in (("fault", proof.fault), ("control", proof.control)):
+            if arm is not None:
+                print_line(f"    {name} arm  {arm.corrupt} of {arm.runs} runs corrupt; "
+                           f"{arm.plan.words}")  # fmt: skip
 
 
-def _print_one(window: Window, schedule: str, failure: Failure | None, format: Format) -> None:
+def _print_one(
+    window: Window, schedule: str, failure: Failure | None, proof: Scheduled | None, format: Format
+) -> None:
     if format is Format.JSON:
-        print_json({"schedule": schedule, "failure": _failure(failure)})
+        print_json({"schedule": schedule, "failure": _failure(failure), "caches": _proof(proof)})
     elif failure is None:
         print_line(f"schedule {shown(schedule)}: every read gets what it got when recorded")
     else:
-        _tell_failure(window, schedule, failure)
+        _tell_failure(window, schedule, failure, proof)
+
+
+def _proof(proof: Scheduled | None) -> dict[str, Any] | None:
+    return None if proof is None else proof.as_json()
 
 
 def _failure(failure: Failure | None) -> dict[str, Any] | None:
@@ -189,7 +299,9 @@ def _failure(failure: Failure | None) -> dict[str, Any] | None:
     }
 
 
-def _account(seen: Exploration, chosen: Finding | None, budget: int) -> dict[str, Any]:
+def _account(
+    seen: Exploration, chosen: Finding | None, budget: int, proofs: Sequence[Scheduled]
+) -> dict[str, Any]:
     certificate = seen.certificate
     return {
         "finding": chosen.id if chosen else None,
@@ -207,13 +319,18 @@ def _account(seen: Exploration, chosen: Finding | None, budget: int) -> dict[str
             for c in seen.candidates
         ],
         "found": [
-            {"by": f.by, "run": f.run, "schedule": f.schedule, "failure": _failure(f.failure)}
-            for f in seen.found
+            {
+                "by": f.by, "run": f.run, "schedule": f.schedule, "failure": _failure(f.failure),
+                "changed": list(f.changed),
+                "caches": _proof(proofs[n] if n < len(proofs) else None),
+            }
+            for n, f in enumerate(seen.found)
         ],
         "sampled": seen.sampled,
         "certificate": None if certificate is None else {
             "orders": certificate.orders, "blocked": certificate.blocked,
             "complete": certificate.complete,
         },
-        "feasible": "under recorded control flow",
+        "stopped": seen.stopped,
+        "feasible": "under recorded control flow" if seen.window.forced else "as redecided",
     }  # fmt: skip

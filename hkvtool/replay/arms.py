@@ -42,6 +42,8 @@ class Plan:
     believed: Believed | None = None
     recapture: bool = False
     late: int | None = None
+    along: tuple[tuple[int, bool], ...] = ()
+    """Events, and moves of transfers, that come one after the other."""
     fresh: frozenset[tuple[str, int]] = frozenset()
     """Blocks that the recording never names."""
     flip: tuple[int, int] | None = None
@@ -116,6 +118,8 @@ def run(
         steps: list[Step] | None = program.in_order()
         if plan.flip is not None:
             steps = program.second_first(*plan.flip)
+        elif plan.along:
+            steps = program.along(plan.along)
         if steps is None:
             return None
         lanes = Lanes(program.lanes, memory)

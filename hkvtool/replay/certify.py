@@ -7,10 +7,28 @@ touch no common byte, one is run. Blocked runs are counted too: they are work.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hkvtool.replay.schedules import Failure, Runner, enabled
 from hkvtool.replay.window import Window
+
+
+@dataclass
+class Frontier:
+    """How far an exhaustive search has come; it goes on from there.
+
+    One frame a step: what was done, what still to try, what sleeps; the path is the op of each.
+    """
+
+    frames: list[tuple[int, list[int], int]]
+    path: list[int] = field(default_factory=list)
+    orders: int = 0
+    blocked: int = 0
+
+    @classmethod
+    def of(cls, window: Window) -> Frontier:
+        """Nothing is tried yet."""
+        return cls([(0, enabled(window, 0), 0)])
 
 
 @dataclass(frozen=True)
@@ -25,33 +43,35 @@ class Certificate:
 
 def certify(
     window: Window, runner: Runner, budget: int, *, most_failing: int = 1,
-    stopped: Callable[[], bool] = lambda: False,
+    stopped: Callable[[], bool] = lambda: False, at: Frontier | None = None,
 ) -> Certificate:  # fmt: skip
-    """Run inequivalent orders until all are run, so many failed, or `budget` is used up."""
+    """Run inequivalent orders until all are run, so many failed, or `budget` more are used up.
+
+    `at` is where to go on, and is where the search has come to afterwards.
+    """
     size = len(window.ops)
     everything = (1 << size) - 1
-    orders = blocked = 0
+    at = Frontier.of(window) if at is None else at
+    frames, path = at.frames, at.path
     failing: list[tuple[list[int], Failure]] = []
-    # One frame a step: what was done, what still to try, what sleeps; the path is the op of each.
-    frames: list[tuple[int, list[int], int]] = [(0, enabled(window, 0), 0)]
-    path: list[int] = []
+    most = at.orders + at.blocked + budget
     complete = True
     while frames:
-        if orders + blocked >= budget or stopped():
+        if at.orders + at.blocked >= most or stopped():
             complete = False
             break
         done, todo, sleep = frames[-1]
         if done == everything:
-            orders += 1
+            at.orders += 1
             failure = runner.run(path)
             if failure is not None:
                 failing.append((list(path), failure))
-                if len(failing) >= most_failing:
-                    complete = False
-                    break
             frames.pop()
             if path:
                 path.pop()
+            if len(failing) >= most_failing:
+                complete = False
+                break
             continue
         awake = [index for index in todo if not sleep >> index & 1]
         if not awake:
@@ -67,8 +87,8 @@ def certify(
         after = done | 1 << index
         can = enabled(window, after)
         if after != everything and all(below >> i & 1 for i in can):
-            blocked += 1
+            at.blocked += 1
             continue
         path.append(index)
         frames.append((after, can, below))
-    return Certificate(orders, blocked, complete, failing)
+    return Certificate(at.orders, at.blocked, complete, failing)

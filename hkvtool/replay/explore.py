@@ -6,13 +6,14 @@ portfolio, then certify: every inequivalent order, or how many were run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from hkvtool.replay.certify import Certificate, certify
+from hkvtool.replay.certify import Certificate, Frontier, certify
 from hkvtool.replay.samplers import portfolio
-from hkvtool.replay.schedules import Failure, Runner, directed, spell
+from hkvtool.replay.schedules import Failure, Runner, directed, spell, unspell
+from hkvtool.replay.searched import Remembering, Searched
 from hkvtool.replay.window import Window
 
 DIRECTED = "directed"
@@ -29,6 +30,8 @@ class Found:
     run: int
     schedule: str
     failure: Failure
+    changed: tuple[str, ...] = ()
+    """What the allocator decides otherwise in it, where its outcomes are not forced."""
 
     @property
     def key(self) -> tuple[int | None, ...]:
@@ -49,14 +52,23 @@ class Candidate:
 
 @dataclass
 class Exploration:
-    """What a search of one window saw."""
+    """What searches of one window saw, `known` what they leave behind for the next."""
 
     window: Window
     seed: int
+    known: Searched
     candidates: list[Candidate] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
-    sampled: int = 0
     certificate: Certificate | None = None
+    stopped: bool = False
+
+    @property
+    def sampled(self) -> int:
+        return self.known.sampled
+
+    @property
+    def complete(self) -> bool:
+        return self.certificate is not None and self.certificate.complete
 
     @property
     def verdict(self) -> str:
@@ -72,40 +84,78 @@ class Exploration:
 
 
 def explore(
-    window: Window, *, budget: int = 2000, seed: int = 0, stopped: Stopped = lambda: False
-) -> Exploration:
-    """Search a window with at most `budget` schedules; ends early where something fails."""
-    out = Exploration(window, seed)
-    runner = Runner(window)
-    known: set[tuple[int | None, ...]] = set()
+    window: Window, *, budget: int = 2000, seed: int = 0, stopped: Stopped = lambda: False,
+    known: Searched | None = None, told: Callable[[int], None] | None = None,
+) -> Exploration:  # fmt: skip
+    """Search a window with at most `budget` schedules; ends early where something fails.
 
-    def note(by: str, order: list[int], failure: Failure | None) -> None:
+    `known` is what an earlier search of the window left: nothing that it ran is run again.
+    """
+    known = Searched.of(window, seed) if known is None else known
+    out = Exploration(window, seed, known)
+    runner = Remembering(window, known)
+    before = known.ran
+    seen: set[tuple[int | None, ...]] = set()
+
+    def note(by: str, order: Sequence[int], failure: Failure | None, run: int) -> None:
         if failure is None:
             return
-        found = Found(by, runner.ran, spell(window, order), failure)
-        if found.key not in known:
-            known.add(found.key)
+        found = Found(by, run, spell(window, order), failure, tuple(runner.changed))
+        if found.key not in seen:
+            seen.add(found.key)
             out.found.append(found)
+            known.found.append((by, run, found.schedule))
 
+    def over() -> bool:
+        known.ran = before + runner.ran
+        if told is not None:
+            told(runner.ran)
+        out.stopped = out.stopped or stopped()
+        return out.stopped
+
+    earlier, known.found = known.found, []
+    for by, run, text in earlier:
+        order = unspell(window, text)
+        note(by, order, runner.run(order), run)
     for first, second in window.races:
-        if runner.ran >= budget or stopped():
+        if runner.ran >= budget or over():
             return out
         order = directed(window, first, second)
         failure = runner.run(order)
         out.candidates.append(Candidate(first, second, spell(window, order), failure))
-        note(DIRECTED, order, failure)
+        note(DIRECTED, order, failure, before + runner.ran)
     if out.found:
+        over()
         return out
-    # A small window is settled for good before chance is asked.
-    out.certificate = certify(window, runner, max(1, (budget - runner.ran) // 4), stopped=stopped)
-    if not out.certificate.complete and not out.certificate.failing:
-        for by, order in islice(portfolio(window, seed), max(0, (budget - runner.ran) // 2)):
-            if out.found or stopped():
-                return out
-            out.sampled += 1
-            note(by, order, runner.run(order))
-        left = max(1, budget - runner.ran)
-        out.certificate = certify(window, runner, left, stopped=stopped)
-    for order, failure in out.certificate.failing:
-        note(CERTIFICATE, order, failure)
+    _deeper(out, runner, budget, over, note)
+    over()
     return out
+
+
+def _deeper(
+    out: Exploration, runner: Runner, budget: int, over: Stopped,
+    note: Callable[[str, Sequence[int], Failure | None, int], None],
+) -> None:  # fmt: skip
+    """Sleep sets and samples in turn: a small window is settled for good before chance is asked."""
+    window, known = out.window, out.known
+    before = known.ran - runner.ran
+    known.frontier = known.frontier or Frontier.of(window)
+
+    def certified(most: int) -> bool:
+        at = known.frontier
+        out.certificate = certify(window, runner, max(1, most), stopped=over, at=at)
+        known.complete = out.certificate.complete
+        for order, failure in out.certificate.failing:
+            note(CERTIFICATE, order, failure, before + runner.ran)
+        return out.complete or bool(out.found) or out.stopped
+
+    if certified((budget - runner.ran) // 4):
+        return
+    most = max(0, (budget - runner.ran) // 2)
+    for by, order in islice(portfolio(window, out.seed), known.sampled, known.sampled + most):
+        if out.found or over():
+            return
+        known.sampled += 1
+        note(by, order, runner.run(order), before + runner.ran)
+    if not out.found:
+        certified(budget - runner.ran)

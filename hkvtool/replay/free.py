@@ -81,7 +81,7 @@ def run_free(
             hint="ask about one finding (--finding)",
         )
     chance = random.Random(seed)
-    needs = waits(program, steps)
+    needs = program.waits(steps)
     corrupt = 0
     held: int | None = None
     first: dict[str, Any] | None = None
@@ -111,7 +111,7 @@ def run_free(
                 order = program.second_first(*pair)
             if order is not None:
                 order = [step for step in order if step.ops]
-                edge = _with_edge(order, waits(program, order), early, late)
+                edge = _with_edge(order, program.waits(order), early, late)
                 held = sum(one(order, edge) for _ in range(setting.runs))
     lanes = len({step.lane for step in steps})
     return Free(setting.runs, corrupt, first, held, lanes, len(steps), jitter)
@@ -125,34 +125,6 @@ def _mapped(setting: Setting, part: Slice | None) -> tuple[Program, Memory]:
     except OverBudget:
         program = compiled(setting, plan, part, thin=True)
         return program, Memory(program.touched, setting.device, setting.budget)
-
-
-def waits(program: Program, steps: Sequence[Step]) -> list[list[int]]:
-    """By step, the steps of other lanes that must be over first and that its lane has not waited
-    for yet. Edges point backwards in line order, and what one lane waits for only grows."""
-    lanes: dict[str, list[int]] = {}
-    for index, step in enumerate(steps):
-        lanes.setdefault(step.lane, []).append(index)
-    reached: dict[tuple[str, str], int] = {}
-    before = program.order.before
-    out: list[list[int]] = []
-    for index, step in enumerate(steps):
-        mine: list[int] = []
-        for lane, theirs in lanes.items():
-            if lane == step.lane:
-                continue
-            key = (step.lane, lane)
-            start = at = reached.get(key, 0)
-            while (
-                at < len(theirs) and theirs[at] < index
-                and (not steps[theirs[at]].pos or before(steps[theirs[at]].stamp, step.stamp))
-            ):  # fmt: skip
-                at += 1
-            if at > start:
-                reached[key] = at
-                mine.append(theirs[at - 1])
-        out.append(mine)
-    return out
 
 
 def _with_edge(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 
 import torch
@@ -42,7 +41,6 @@ class Memory:
 
     def __init__(self, touched: Iterable[Touched], device: str, budget: int = BUDGET) -> None:
         self.device = device
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         stretches: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         media: dict[str, str] = {}
         for one in touched:
@@ -60,17 +58,12 @@ class Memory:
         self.bytes = sum(sizes.values())
         if self.bytes > budget:
             raise OverBudget(self.bytes, budget)
-        self.buffers = {n: self._buffer(n, media[n], size) for n, size in sizes.items()}
+        self.buffers = {n: self._buffer(media[n], size) for n, size in sizes.items()}
 
-    def _buffer(self, name: str, medium: str, size: int) -> torch.Tensor:
+    def _buffer(self, medium: str, size: int) -> torch.Tensor:
         size = max(size, 8)
         if medium == "disk":
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="hkvtool-replay-")
-            path = Path(self._folder.name) / f"{len(list(Path(self._folder.name).iterdir()))}.bin"
-            with path.open("wb") as file:
-                file.truncate(size)
-            return torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
+            return _on_disk(size)
         if medium == "gpu":
             return torch.empty(size, dtype=torch.uint8, device=self.device)
         pinned = self.device != "cpu"
@@ -99,8 +92,6 @@ class Memory:
     def close(self) -> None:
         """Give the memory and the files back."""
         self.buffers.clear()
-        if self._folder is not None:
-            self._folder.cleanup()
 
     def __enter__(self) -> Memory:
         return self
@@ -110,6 +101,13 @@ class Memory:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.close()
+
+
+def _on_disk(size: int) -> torch.Tensor:
+    """A file as a tensor; it has no name any more, so that a killed replay leaves none behind."""
+    with tempfile.NamedTemporaryFile(prefix="hkvtool-replay-") as file:
+        file.truncate(size)
+        return torch.from_file(file.name, shared=True, size=size, dtype=torch.uint8)
 
 
 class OverBudget(HkvError):

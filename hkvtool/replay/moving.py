@@ -15,6 +15,7 @@ from hkvtool.replay import encoding, upkeep
 from hkvtool.replay.cells import Cells, cells, whole
 from hkvtool.replay.ops import About, Lay, Move, Op, Read, Write
 from hkvtool.replay.placing import Piece
+from hkvtool.replay.program import MOVE
 from hkvtool.replay.reading import judged
 from hkvtool.replay.writing import carry
 from hkvtool.state.accesses import Access, accesses
@@ -50,7 +51,7 @@ def begin(c: Compiler, event: Event) -> None:
             if not store and arrives and c.kept(near.pool, place):
                 space = c.graphs.space(near.pool.name, event)
                 ops += encoding.loaded(c, event, near.group, near.pool, place, space)
-    c.emit(event, ops, f"transfer {handle}")
+    c.emit(event, ops, f"{MOVE}{handle}")
 
 
 def end(c: Compiler, event: Event) -> None:

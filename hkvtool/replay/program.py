@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import pairwise
 
 from hkvtool.replay.memory import Touched
 from hkvtool.replay.ops import Op
 from hkvtool.state.order import Order
 from hkvtool.state.order_stamp import Stamp
+
+MOVE = "transfer "
+"""Begins the lane of a transfer's move."""
 
 
 @dataclass
@@ -72,3 +77,64 @@ class Program:
                 out += waiting
                 done = True
         return out if done else None
+
+    def waits(self, steps: Sequence[Step]) -> list[list[int]]:
+        """By step, the steps of other lanes that must be over first and that its lane has not
+        waited for yet. Edges point backwards in the order given, and what one lane waits for only
+        grows."""
+        lanes: dict[str, list[int]] = {}
+        for index, step in enumerate(steps):
+            lanes.setdefault(step.lane, []).append(index)
+        reached: dict[tuple[str, str], int] = {}
+        before = self.order.before
+        out: list[list[int]] = []
+        for index, step in enumerate(steps):
+            mine: list[int] = []
+            for lane, theirs in lanes.items():
+                if lane == step.lane:
+                    continue
+                key = (step.lane, lane)
+                start = at = reached.get(key, 0)
+                while (
+                    at < len(theirs) and theirs[at] < index
+                    and (not steps[theirs[at]].pos or before(steps[theirs[at]].stamp, step.stamp))
+                ):  # fmt: skip
+                    at += 1
+                if at > start:
+                    reached[key] = at
+                    mine.append(theirs[at - 1])
+            out.append(mine)
+        return out
+
+    def along(self, chain: Sequence[tuple[int, bool]]) -> list[Step] | None:
+        """An order that edges allow in which events do what they do one after the other as a
+        chain says, by position; True is the move of a transfer and not its begin. All else runs
+        as early as its line lets it. None where edges forbid the chain."""
+        steps = self.steps
+        ahead = self.waits(steps)
+        last: dict[str, int] = {}
+        places: dict[tuple[int, bool], list[int]] = {}
+        for index, step in enumerate(steps):
+            if step.lane in last:
+                ahead[index].append(last[step.lane])
+            last[step.lane] = index
+            places.setdefault((step.pos, step.lane.startswith(MOVE)), []).append(index)
+        linked = [places[link] for link in chain if link in places]
+        for earlier, later in pairwise(linked):
+            for index in later:
+                ahead[index].extend(earlier)
+        left = [len(set(needed)) for needed in ahead]
+        behind: list[list[int]] = [[] for _ in steps]
+        for index, needed in enumerate(ahead):
+            for other in set(needed):
+                behind[other].append(index)
+        ready = [index for index, count in enumerate(left) if not count]
+        out: list[Step] = []
+        while ready:
+            index = heappop(ready)
+            out.append(steps[index])
+            for other in behind[index]:
+                left[other] -= 1
+                if not left[other]:
+                    heappush(ready, other)
+        return out if len(out) == len(steps) else None

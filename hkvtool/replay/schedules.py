@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hkvtool.model.errors import HkvError
+from hkvtool.replay.outcomes import Outcomes
 from hkvtool.replay.window import Op, Touch, Window
 
 Source = frozenset[tuple[int, int, int]]
@@ -77,33 +78,42 @@ class Runner:
         self._due: dict[int, list[Source]] = {}
         bytes_ = Bytes()
         for op in window.ops:
-            self._due[op.index] = list(self._do(op, bytes_))
+            self._due[op.index] = [bytes_.read(touch) for touch in op.touches if not touch.write]
+            self._write(op.touches, op, bytes_)
+        self.changed: list[str] = []
+        """What the allocator decided otherwise in the last run, where that is not forced."""
         self._left = {touch: bytes_.read(touch) for touch in _unread(window)}
 
     def run(self, order: Sequence[int]) -> Failure | None:
         """The first failing read of an order, or None."""
         self.ran += 1
         ops, bytes_ = self.window.ops, Bytes()
+        outcomes = None if self.window.forced else Outcomes(ops)
         for index in order:
             op = ops[index]
-            reads = [touch for touch in op.touches if not touch.write]
-            for touch, due, found in zip(
-                reads, self._due[index], self._do(op, bytes_), strict=True
-            ):
+            now: Iterable[tuple[Touch, Touch | None]] = ((touch, touch) for touch in op.touches)
+            if outcomes is not None:
+                outcomes.take(op)
+                now = outcomes.touches(op)
+                self.changed = outcomes.changed
+            made = list(now)
+            reads = [(told, at) for told, at in made if not told.write]
+            for (touch, at), due in zip(reads, self._due[index], strict=True):
+                found = due if at is None else bytes_.read(at)
                 if found != due:
                     return self._failure(op, touch, due, found)
-        for touch, due in self._left.items():
+            self._write((at for _, at in made if at is not None), op, bytes_)
+        for touch, due in self._left.items() if outcomes is None else ():
             found = bytes_.read(touch)
             if found != due:
                 return self._failure(None, touch, due, found)
         return None
 
-    def _do(self, op: Op, bytes_: Bytes) -> Iterable[Source]:
-        found = [bytes_.read(touch) for touch in op.touches if not touch.write]
-        for touch in op.touches:
+    @staticmethod
+    def _write(touches: Iterable[Touch], op: Op, bytes_: Bytes) -> None:
+        for touch in touches:
             if touch.write:
                 bytes_.write(touch, op.index)
-        return found
 
     def _failure(self, op: Op | None, touch: Touch, due: Source, found: Source) -> Failure:
         def writer(one: Source, other: Source) -> Op | None:
@@ -188,3 +198,12 @@ def _mark(window: Window) -> str:
     """What a schedule holds for: these ops, in this order, on these lanes."""
     text = repr([(op.pos, op.lane, op.before) for op in window.ops])
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def fingerprint(window: Window) -> str:
+    """What verdicts hold for: the same, and which bytes the ops touch."""
+    ops = [
+        (op.pos, op.event.ev, op.lane, op.before, sorted(op.books), op.touches) for op in window.ops
+    ]
+    text = repr((window.forced, ops, window.conflicts))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

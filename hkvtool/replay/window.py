@@ -29,6 +29,9 @@ MOST_OPS = 400
 _BOOKS = frozenset({"alloc", "touch", "free", "publish", "unpublish", "pin", "unpin", "slide"})
 _WHOLE = 1 << 40
 
+MOVE = "transfer:"
+"""Begins the lane of a transfer's move."""
+
 
 @dataclass(slots=True, eq=False)
 class Op:
@@ -42,6 +45,11 @@ class Op:
     books: frozenset[Place] = frozenset()
     before: int = 0
     """Bits of the ops that are surely over before it starts."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is the move of a transfer, and not its begin."""
+        return self.lane.startswith(MOVE)
 
     @property
     def pos(self) -> int:
@@ -82,6 +90,8 @@ class Window:
     ops: list[Op]
     conflicts: list[int]
     """By op: bits of the ops that touch a byte it touches, one of the two writing it."""
+    forced: bool = True
+    """Whether the allocator's outcomes are as recorded in every order."""
 
     @cached_property
     def races(self) -> list[tuple[int, int]]:
@@ -107,12 +117,14 @@ class Window:
 
 
 def window(
-    events: Iterable[Event], places: frozenset[tuple[str, int]], around: Sequence[int] = ()
-) -> Window:
+    events: Iterable[Event], places: frozenset[tuple[str, int]], around: Sequence[int] = (),
+    *, forced: bool = True,
+) -> Window:  # fmt: skip
     """The window over blocks, given as (pool, index of their bytes).
 
     The whole trace is gone through, since an order may come from far back. Where more happens to
-    the blocks than a search takes, what is nearest to the positions `around` is kept. Raises
+    the blocks than a search takes, what is nearest to the positions `around` is kept. Unless the
+    recorded outcomes are `forced`, book-keeping of one block may come in any order. Raises
     HkvError where nothing touches the blocks, or too much does and there is no `around`.
     """
     fold, order = Fold(), Order()
@@ -128,13 +140,16 @@ def window(
         if found[0] or books:
             ops.append(Op(len(ops), event, lane, stamp, found[0], books))
         if found[1]:
-            ops.append(Op(len(ops), event, f"transfer:{event['handle']}", stamp, found[1]))
+            ops.append(Op(len(ops), event, f"{MOVE}{event['handle']}", stamp, found[1]))
     if not ops:
         raise HkvError("nothing in the trace touches these blocks")
     if len(ops) > MOST_OPS:
         ops = _nearest(ops, around)
-    _arrange(ops, order)
-    return Window(ops, _conflicts(ops))
+    _arrange(ops, order, forced)
+    conflicts = _conflicts(ops)
+    if not forced:
+        _decisions(ops, conflicts)
+    return Window(ops, conflicts, forced)
 
 
 def _nearest(ops: list[Op], around: Sequence[int]) -> list[Op]:
@@ -190,19 +205,19 @@ def _books(event: Event, fold: Fold, places: frozenset[tuple[str, int]]) -> froz
     return frozenset((pool.id, block) for block in named if (pool.name, block) in places)
 
 
-def _arrange(ops: Sequence[Op], order: Order) -> None:
+def _arrange(ops: Sequence[Op], order: Order, forced: bool) -> None:
     for b in ops:
         for a in ops[: b.index]:
             same_lane = a.lane == b.lane and not isinstance(a.stamp, Transfer)
             # A begin and its move are one event: the move is what ends later.
             begun = a.stamp is b.stamp
-            books = bool(a.books & b.books)
+            books = forced and bool(a.books & b.books)
             if same_lane or begun or books or _over(order, a, b):
                 b.before |= 1 << a.index | a.before
 
 
 def _over(order: Order, a: Op, b: Op) -> bool:
-    if isinstance(a.stamp, Transfer) and not a.lane.startswith("transfer:"):
+    if isinstance(a.stamp, Transfer) and not a.moves:
         return order.ended(a.stamp.lane, a.stamp.index, b.stamp)
     return order.before(a.stamp, b.stamp)
 
@@ -219,3 +234,17 @@ def _conflicts(ops: Sequence[Op]) -> list[int]:
                     out[other.index] |= 1 << op.index
             known.append((op, touch))
     return out
+
+
+def _decisions(ops: Sequence[Op], conflicts: list[int]) -> None:
+    """What the allocator decides of a block, and all that is done to it then, do not commute."""
+    for b in ops:
+        for a in ops[: b.index]:
+            mine, theirs = _concerned(a), _concerned(b)
+            if (a.books & theirs) or (b.books & mine):
+                conflicts[b.index] |= 1 << a.index
+                conflicts[a.index] |= 1 << b.index
+
+
+def _concerned(op: Op) -> frozenset[Place]:
+    return op.books | {touch.place for touch in op.touches}
