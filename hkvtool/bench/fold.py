@@ -141,6 +141,7 @@ class _Waiting:
 
     def __init__(self, trace: Any) -> None:
         self.path, self.names, self.control = trace.path, trace.names, trace.control
+        self.meta = trace.meta
         self.waiting = Way("waiting", trace.count)
         self._trace = trace
 

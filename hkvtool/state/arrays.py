@@ -128,10 +128,12 @@ class Arrays(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What one array is indexed by, and the value of a place nobody has touched."""
+    """What one array is indexed by, the value of a place nobody has touched, and the bytes that an
+    integer of it takes where that matters."""
 
     per: str
     empty: int
+    width: int = 8
 
 
 _SLOT = {
@@ -143,6 +145,25 @@ _COMPONENT = {
     "kver": MISSING, "cgen": -1, "origin": NO_NAME, "wpos": -1, "cpos": -1, "pver": -1,
     "pgen": -1, "pub_hi": MISSING,
 }  # fmt: skip
+
+
+_FLAGS = frozenset({"known", "unsure", "unhashed", "vague", "e_live"})
+"""Arrays of a few small values."""
+
+_COUNTED = frozenset(
+    {
+        "owner", "touch", "alloc_pos", "last_alloc", "free_pos", "table", "loads", "live", "pins",
+        "first_entry", "free_prev", "free_next", "own_prev", "own_next", "by", "dirt", "slot_pool",
+        "origin", "wpos", "cpos", "own_head", "first_of_hash", "e_hash", "e_slot", "e_table",
+        "e_pos", "e_next_hash", "e_next_slot", "epoch", "e_epoch",
+    }
+)  # fmt: skip
+"""Arrays of positions, of numbers of what a trace names, and of counts of its events: none is
+larger than the trace is long, or its names are many. What events state is none of these."""
+
+
+def _width(name: str) -> int:
+    return 1 if name in _FLAGS else 4 if name in _COUNTED else 8
 
 
 def _extents() -> dict[str, Extent]:
@@ -181,7 +202,7 @@ def _extents() -> dict[str, Extent]:
             out[name] = Extent("handle", 0)
         else:
             out[name] = Extent("arena", 0)
-    return out
+    return {name: extent._replace(width=_width(name)) for name, extent in out.items()}
 
 
 EXTENTS: dict[str, Extent] = _extents()

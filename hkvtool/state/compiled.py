@@ -24,6 +24,9 @@ MAX_BYTES = 1 << 32
 """What the arrays may take, and half of the machine's memory if that is less; beyond, fold plain,
 which holds only the blocks that are named."""
 
+_NARROW = 1 << 31
+"""From so many events, names or places on all arrays have integers of eight bytes."""
+
 _ACCESSES = np.array(
     [codes.WRITE, codes.SEAL, codes.INDEX, codes.ZERO, codes.COPY, codes.USE, codes.BUFFER,
      codes.SELECT]
@@ -42,20 +45,30 @@ class Source(Protocol):
     @property
     def control(self) -> list[Event]: ...
 
+    @property
+    def meta(self) -> Mapping[str, Any]: ...
+
     def batches(
         self, size: int = ..., since: int | None = ..., until: int | None = ..., folded: bool = ...
     ) -> Any: ...
+
+
+def _made(size: int, extent: a.Extent, kind: Any) -> Any:
+    """An array that nobody has touched. Zeros take no memory until they are written to."""
+    return np.full(size, extent.empty, kind) if extent.empty else np.zeros(size, kind)
 
 
 class CompiledFold(Fold):
     """A fold whose arrays are numpy's and whose batches run compiled.
 
     Pools are laid out one after the other, every block has its slot from the start. Where that
-    takes too much memory (`fits`), nothing is laid out and nothing can be folded.
+    takes too much memory (`fits`), nothing is laid out and nothing can be folded. `room` is a fold
+    of the same trace that is used no more: its arrays become this one's, since making memory takes
+    ten times as long as clearing it.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, room: CompiledFold | None = None) -> None:
+        self.source, self._room = source, room
         snapshots = [e for e in source.control if e.ev == "state"]
         names = ToldNames(
             source.names,
@@ -115,28 +128,53 @@ class CompiledFold(Fold):
     @property
     def fits(self) -> bool:
         """Whether everything that the trace names can be laid out."""
-        size = 8 * sum(self._lengths[extent.per] for extent in a.EXTENTS.values())
+        size = sum(extent.width * self._lengths[extent.per] for extent in a.EXTENTS.values())
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return size <= min(MAX_BYTES, memory // 2)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(column.nbytes for column in self.st if len(column))
 
     def _new_arrays(self) -> a.Arrays:
         if not self.fits:
             return super()._new_arrays()
-        columns = [
-            # Zeros take no memory until they are written to.
-            np.full(size, extent.empty, np.int64) if extent.empty else np.zeros(size, np.int64)
-            for extent in a.EXTENTS.values()
-            for size in (max(1, self._lengths[extent.per]),)
-        ]
-        st = a.Arrays(*columns)
+        room, self._room = self._room, None
+        st = self._taken_over(room) or a.Arrays(
+            *(
+                _made(max(1, self._lengths[extent.per]), extent, self._type(extent))
+                for extent in a.EXTENTS.values()
+            )
+        )
         st.h[a.COMPONENTS] = self._width
         st.h[a.TABLES] = self._tables
-        self.block_of = np.arange(self._lengths["slot"])
         self._mapped = np.zeros(self._lengths["slot"], np.int8)
+        again = room is not None and len(room.block_of) == self._lengths["slot"]
+        self.block_of = room.block_of if again and room else np.arange(self._lengths["slot"])
         for number, (name, base) in enumerate(self._bases.items()):
             end = base + self._caps[name]
             st.slot_pool[base:end] = number
-            self.block_of[base:end] -= base
+            if not again:
+                self.block_of[base:end] -= base
+        return st
+
+    def _type(self, extent: a.Extent) -> Any:
+        """The type of an array: as small as it can be where the trace is not too long for that."""
+        longest = max(int(self.source.meta.get("last_pos", 0)), *self._lengths.values())
+        return np.dtype(f"i{extent.width if longest < _NARROW else 8}")
+
+    def _taken_over(self, room: CompiledFold | None) -> a.Arrays | None:
+        """The arrays of the fold that makes room, as nobody has touched them."""
+        if room is None or room.source is not self.source or not room.fits:
+            return None
+        st, room.st = room.st, room.st._replace(**dict.fromkeys(a.Arrays._fields, ()))
+        for name, extent in a.EXTENTS.items():
+            column = getattr(st, name)
+            if len(column) < max(1, self._lengths[extent.per]) or not column.flags.owndata:
+                # An image has some of its own.
+                return None
+            column.fill(extent.empty)
         return st
 
     def make_room(self, per: str, size: int) -> None:
@@ -146,8 +184,8 @@ class CompiledFold(Fold):
         for name, extent in a.EXTENTS.items():
             column = getattr(self.st, name)
             if extent.per == per and len(column) < size:
-                more = max(size, 2 * len(column)) - len(column)
-                grown[name] = np.concatenate([column, np.full(more, extent.empty, np.int64)])
+                more = max(size, len(column) * 5 // 4) - len(column)
+                grown[name] = np.concatenate([column, _made(more, extent, column.dtype)])
         if grown:
             self.st = self.st._replace(**grown)
 

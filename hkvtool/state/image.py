@@ -27,9 +27,10 @@ class Image:
 
     def __init__(self, fold: CompiledFold, pos: int) -> None:
         self.pos = pos
-        lengths = [len(column) for column in fold.st]
-        starts = np.concatenate([[0], np.cumsum([-(-8 * n // _PAGE) * _PAGE for n in lengths])])
-        self._places = list(zip(a.Arrays._fields, starts[:-1].tolist(), lengths, strict=True))
+        sizes = [-(-column.nbytes // _PAGE) * _PAGE for column in fold.st]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        kinds = [(len(column), column.dtype) for column in fold.st]
+        self._places = list(zip(a.Arrays._fields, starts[:-1].tolist(), kinds, strict=True))
         self._size = int(starts[-1])
         self._file = os.memfd_create("hkvtool-image")
         try:
@@ -63,7 +64,7 @@ class Image:
         fold._control = {k: getattr(fold, m.__name__) for k, m in kept._control.items()}
         pages = mmap.mmap(self._file, self._size, mmap.MAP_PRIVATE)
         fold.st = a.Arrays(
-            *(np.frombuffer(pages, np.int64, n, start) for _, start, n in self._places)
+            *(np.frombuffer(pages, kind, n, start) for _, start, (n, kind) in self._places)
         )
         return fold
 

@@ -61,7 +61,9 @@ def ready() -> bool:
     read = np.zeros(1, np.int64)
     read.flags.writeable = False
     own = np.zeros(1, np.int64)
-    st = arrays.Arrays(*(np.zeros(arrays.HEADER, np.int64) for _ in arrays.Arrays._fields))
+    st = arrays.Arrays(
+        *(np.zeros(arrays.HEADER, f"i{extent.width}") for extent in arrays.EXTENTS.values())
+    )
     compiled("forget_dead")(st)
     compiled("run")(
         st,

@@ -49,11 +49,11 @@ GAPS = "gaps"
 
 
 class Chunk(NamedTuple):
-    """One stretch of one array, as it stood at a keyframe: little-endian 64-bit integers."""
+    """One stretch of one array, as it stood at a keyframe."""
 
     field: str
     number: int
-    data: bytes
+    values: Any
 
 
 class Keyframe(NamedTuple):
@@ -86,12 +86,12 @@ def _changed(fold: CompiledFold, digests: dict[tuple[str, int], int]) -> Iterato
     for field, column in _columns(fold):
         # One at least: that nothing is left of something is a change too.
         for number in range(max(1, (len(column) + CHUNK - 1) // CHUNK)):
-            data = column[number * CHUNK : (number + 1) * CHUNK].tobytes()
+            values = column[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
             # Fast, of 64 bits, and compared within this process only.
-            digest = hash(data)
+            digest = hash(values.tobytes())
             if digests.get((field, number), _empty(field, CHUNK)) != digest:
                 digests[field, number] = digest
-                yield Chunk(field, number, data)
+                yield Chunk(field, number, values)
 
 
 @cache
@@ -112,22 +112,25 @@ def _columns(fold: CompiledFold) -> Iterator[tuple[str, Any]]:
     yield GAPS, np.array([event.pos for event in fold.gaps.values()], np.int64)
 
 
-def restored(source: Source, pos: int, chunks: Iterable[Chunk]) -> CompiledFold:
-    """The fold as it stood at a keyframe: what was declared up to `pos`, and the chunks.
+def restored(
+    source: Source, pos: int, chunks: Iterable[Chunk], room: CompiledFold | None = None
+) -> CompiledFold:
+    """The fold as it stood at a keyframe: what was declared up to `pos`, and the chunks, the header
+    before the others. `room` is as `fold_at` has it.
 
     Raises TraceError where the chunks cannot be of this trace.
     """
-    fold = CompiledFold(source)
+    fold = CompiledFold(source, room)
     declared = [e for e in source.control if e.pos <= pos]
     for event in declared:
         if event.ev in _DECLARING:
             fold.apply(event)
     header = fold.st.h.copy()
-    for chunk in sorted(chunks, key=lambda c: c.field != "h"):
+    for chunk in chunks:
         known = chunk.field == GAPS or (chunk.field in a.EXTENTS and chunk.field not in _DECLARED)
-        if not known or len(chunk.data) % 8:
+        if not known:
             raise _altered(source, f"chunk {chunk.number} of {chunk.field}")
-        values = np.frombuffer(chunk.data, np.int64)
+        values = chunk.values
         if chunk.field == GAPS:
             lost = set(values.tolist())
             fold.gaps = {e.actor: e for e in declared if e.pos in lost and e.ev == "dropped"}
@@ -139,6 +142,11 @@ def restored(source: Source, pos: int, chunks: Iterable[Chunk]) -> CompiledFold:
             continue
         if not 0 <= first <= len(column) - len(values):
             raise _altered(source, f"chunk {chunk.number} of {chunk.field}")
+        kind = column.dtype
+        if values.dtype.itemsize > kind.itemsize and len(values):
+            limits = np.iinfo(kind)
+            if not (limits.min <= values.min() and values.max() <= limits.max):
+                raise _altered(source, f"chunk {chunk.number} of {chunk.field}")
         column[first : first + len(values)] = values
         if chunk.field == "h":
             fold.st.h[_DECLARED_SIZES] = header[_DECLARED_SIZES]

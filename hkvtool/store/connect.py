@@ -22,13 +22,15 @@ Connection = Any
 _GIB = 1 << 30
 
 
-def open_read_only(path: str | os.PathLike[str]) -> Connection:
+def open_read_only(path: str | os.PathLike[str], at_most: int = 4 * _GIB) -> Connection:
     """Open a database that can reach nothing but itself: read-only, no files, no extensions,
-    and no way for a query to change that. Raises TraceError."""
+    and no way for a query to change that. It holds no more than `at_most` bytes of it in memory.
+    Raises TraceError."""
     import duckdb
 
     with explained(path):
-        return _confined(duckdb.connect(os.fspath(path), read_only=True), _spill_folder())
+        con = duckdb.connect(os.fspath(path), read_only=True)
+        return _confined(con, _spill_folder(), at_most)
 
 
 def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,18 @@ if TYPE_CHECKING:
     from hkvtool.state.keyframes import Chunk
 
 
+_ROWS_AT_ONCE = 64
+"""Rows of keyframes that are fetched at once, a few kilobytes each."""
+
+
 class DuckTrace(Trace):
     """A trace that hkvtool wrote; any other DuckDB file is refused with a TraceError."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, at_most: int | None = None) -> None:
+        """`at_most` is for who keeps a trace open and asks little at a time: so many bytes of it
+        are held in memory."""
         super().__init__(path)
-        self._con = open_read_only(path)
+        self._con = open_read_only(path, *([] if at_most is None else [at_most]))
         try:
             self._meta = self._checked()
         except BaseException:
@@ -120,9 +126,7 @@ class DuckTrace(Trace):
         trace._con, trace._meta = con, facts
         return trace
 
-    def keyframe(self, pos: int) -> tuple[int, list[Chunk]] | None:
-        from hkvtool.store.moments import unpacked_all
-
+    def keyframe(self, pos: int) -> tuple[int, Iterator[Chunk]] | None:
         with explained(self.path):
             con = self._con.cursor()
             last, whole = con.execute(
@@ -130,12 +134,32 @@ class DuckTrace(Trace):
             ).fetchone()
             if last is None:
                 return None
-            rows = con.execute(
-                "SELECT field, chunk, size, data FROM keyframes WHERE pos BETWEEN ? AND ? "
-                "QUALIFY row_number() OVER (PARTITION BY field, chunk ORDER BY pos DESC) = 1",
-                [whole or 0, last],
-            ).fetchall()
-        return last, unpacked_all(rows)
+        return last, self._chunks(self._stored_chunks(whole or 0, last))
+
+    def _stored_chunks(self, whole: int, last: int) -> Iterator[Any]:
+        """What was stored last of each chunk from one keyframe to another, the header first."""
+        query = (
+            "WITH latest AS (SELECT field, chunk, max(pos) AS pos FROM keyframes "
+            "WHERE pos BETWEEN ? AND ? GROUP BY ALL) SELECT field, chunk, size, data "
+            "FROM keyframes JOIN latest USING (field, chunk, pos) WHERE (field = 'h') = ?"
+        )
+        for header in (True, False):
+            with explained(self.path):
+                result = self._con.cursor().execute(query, [whole, last, header])
+                while rows := result.fetchmany(_ROWS_AT_ONCE):
+                    yield from rows
+
+    def _chunks(self, rows: Iterable[Any]) -> Iterator[Chunk]:
+        """Chunks from their rows."""
+        from hkvtool.store.moments import unpacked_each
+
+        try:
+            yield from unpacked_each(rows)
+        except (ValueError, OSError, LookupError, TypeError) as e:
+            raise TraceError(
+                f"{self.path}: a keyframe cannot be unpacked: {e}",
+                hint="the file was altered; import or ingest it again",
+            ) from e
 
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
         return self._stream(f"SELECT {_STORED} FROM events", size)

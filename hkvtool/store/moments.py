@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.state.fold import PLAIN_LIMIT, Fold
 
 if TYPE_CHECKING:
+    from hkvtool.state.compiled import CompiledFold
     from hkvtool.state.keyframes import Chunk, Keyframe
     from hkvtool.store.trace import Trace
 
 _TOLD_EVERY = 4096
 
+_AT_ONCE = 16
+"""Chunks for each thread that are unpacked before they are put in place: two megabytes."""
+
 
 def fold_at(
-    trace: Trace, pos: int | None = None, told: Callable[[int], None] | None = None
+    trace: Trace,
+    pos: int | None = None,
+    told: Callable[[int], None] | None = None,
+    room: CompiledFold | None = None,
 ) -> Fold:
     """The fold after every event up to `pos`, included; after all where it is left out.
 
-    A trace below `PLAIN_LIMIT` events never waits for a compiler.
+    A trace below `PLAIN_LIMIT` events never waits for a compiler. `room` is an earlier fold of the
+    same trace that nobody needs any more: what memory it has is used again.
     """
     if trace.count >= PLAIN_LIMIT:
-        found = _compiled(trace, pos)
+        found = _compiled(trace, pos, room)
         if found is not None:
             return found
     fold = Fold()
@@ -34,7 +43,7 @@ def fold_at(
     return fold
 
 
-def _compiled(trace: Trace, pos: int | None) -> Fold | None:
+def _compiled(trace: Trace, pos: int | None, room: CompiledFold | None) -> Fold | None:
     """None where the pools are too large to be laid out block by block."""
     from hkvtool.state.compiled import CompiledFold
     from hkvtool.state.keyframes import restored
@@ -42,13 +51,13 @@ def _compiled(trace: Trace, pos: int | None) -> Fold | None:
     last = trace.meta.get("last_pos", 0) if pos is None else pos
     frame = trace.keyframe(last)
     if frame is None:
-        fold = CompiledFold(trace)
+        fold = CompiledFold(trace, room)
         if not fold.fits:
             return None
         fold.advance(until=pos)
         return fold
     at, chunks = frame
-    fold = restored(trace, at, chunks)
+    fold = restored(trace, at, chunks, room)
     if at < last:
         fold.advance(since=at + 1, until=pos)
     return fold
@@ -62,28 +71,40 @@ def keyframe_rows(trace: Trace) -> Iterator[Keyframe]:
         yield from keyframes(trace, EVERY)
 
 
-def unpacked_all(rows: Sequence[tuple[str, int, int, bytes]]) -> list[Chunk]:
-    """Chunks from their rows: field, number, size, packed data."""
+def unpacked_each(rows: Iterable[tuple[str, int, int, bytes]]) -> Iterator[Chunk]:
+    """Chunks from their rows: field, number, size, packed data. Only a few of them are unpacked at
+    a time, so that they come to lie in the same memory again and again."""
     from hkvtool.state.keyframes import Chunk
     from hkvtool.store.connect import threads
 
-    def some(first: int) -> list[Chunk]:
-        mine = rows[first::count]
-        return [Chunk(field, number, unpacked(data, size)) for field, number, size, data in mine]
+    def one(row: tuple[str, int, int, bytes]) -> Chunk:
+        field, number, size, data = row
+        return Chunk(field, number, unpacked(data, size))
 
-    count = threads()
+    rest, count = iter(rows), threads()
     with ThreadPoolExecutor(count) as pool:
-        return [chunk for chunks in pool.map(some, range(count)) for chunk in chunks]
+        while some := list(islice(rest, _AT_ONCE * count)):
+            yield from pool.map(one, some)
 
 
-def packed(data: bytes) -> bytes:
-    """A chunk as it is stored."""
-    return _codec().compress(data, asbytes=True)  # type: ignore[no-any-return]
+def packed(values: Any) -> tuple[int, bytes]:
+    """A chunk of 64-bit integers as it is stored, and its bytes before compression: in the fewest
+    bytes that hold each of its integers, how many these are in front."""
+    width = 8
+    if len(values):
+        low, high = int(values.min()), int(values.max())
+        width = next(w for w in (1, 2, 4, 8) if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
+    plain = values.astype(f"<i{width}").tobytes()
+    return len(plain), bytes([width]) + bytes(_codec().compress(plain, asbytes=True))
 
 
-def unpacked(data: bytes, size: int) -> bytes:
-    """A chunk as it was, of `size` bytes."""
-    return _codec().decompress(data, decompressed_size=size, asbytes=True)  # type: ignore[no-any-return]
+def unpacked(data: bytes, size: int) -> Any:
+    """The integers of a chunk."""
+    import numpy as np
+
+    # Earlier ones have no such byte: they begin as zstd does, with a larger one.
+    width, body = (data[0], memoryview(data)[1:]) if data[0] <= 8 else (8, memoryview(data))
+    return np.frombuffer(_codec().decompress(body, decompressed_size=size), f"<i{width}")
 
 
 def _codec() -> Any:

@@ -124,7 +124,7 @@ whole BOOLEAN every chunk is here, but for those that nobody has touched
 field VARCHAR array of the fold (`hkvtool.state.arrays`)
 chunk INTEGER which stretch of it
 size INTEGER bytes before compression
-data BLOB 64-bit integers, little-endian, zstd
+data BLOB a byte that says how many bytes an integer has; the integers, little-endian, zstd
 """),
 )
 

@@ -17,6 +17,7 @@ from hkvtool.store.moments import fold_at
 from hkvtool.store.trace import Trace
 
 if TYPE_CHECKING:
+    from hkvtool.state.compiled import CompiledFold
     from hkvtool.state.image import Image
 
 COPY_EVERY = 1024
@@ -31,6 +32,10 @@ beyond."""
 
 BACK = 1 << 11
 """Going back over so many positions begins with an image of the state a little before."""
+
+IMAGED_BYTES = 96 << 20
+"""A fold that is larger has no image: both together would be too much, and a keyframe is opened in
+a tenth of a second."""
 
 _FIRST_SPAN = 256
 
@@ -158,25 +163,26 @@ class Moments:
             return fold
         back = isinstance(fold, CompiledFold) and 0 < self._at - pos <= BACK
         # Two folds of a large pool at once would be too much, and each is part of a cycle.
-        if fold is not None:
-            fold.st = fold.st._replace(**dict.fromkeys(fold.st._fields, ()))
         self._fold = None
+        room = fold if isinstance(fold, CompiledFold) else None
         image = self._image
         if image is not None and not 0 <= pos - image.pos <= 2 * BACK:
             self._image = image = None
-        if image is None and back:
-            image = self._image = self._imaged(max(self.first, pos - BACK))
+        if image is None and back and room is not None and room.nbytes <= IMAGED_BYTES:
+            image = self._image = self._imaged(max(self.first, pos - BACK), room)
         if image is None:
-            return fold_at(self.trace, pos)
+            return fold_at(self.trace, pos, room=room)
+        if room is not None:
+            room.st = room.st._replace(**dict.fromkeys(room.st._fields, ()))
         started = image.fold()
         if pos > image.pos:
             started.advance(since=image.pos + 1, until=pos)
         return started
 
-    def _imaged(self, pos: int) -> Image | None:
+    def _imaged(self, pos: int, room: CompiledFold | None) -> Image | None:
         """Where one goes back step by step: the state a little before, to start from each time."""
         from hkvtool.state.compiled import CompiledFold
         from hkvtool.state.image import Image
 
-        fold = fold_at(self.trace, pos)
+        fold = fold_at(self.trace, pos, room=room)
         return Image(fold, pos) if isinstance(fold, CompiledFold) else None

@@ -99,8 +99,9 @@ class Trace(ABC):
     def arrow(self, size: int = CHUNK_ROWS) -> Iterator[Any]:
         """The events as Arrow record batches in the columns of the table `events`."""
 
-    def keyframe(self, pos: int) -> tuple[int, list[Chunk]] | None:
-        """The last keyframe at or before `pos` and what stood in every chunk then, if any."""
+    def keyframe(self, pos: int) -> tuple[int, Iterator[Chunk]] | None:
+        """The last keyframe at or before `pos` and what stood in every chunk then, if any; the
+        header is the first."""
         return None
 
     def close(self) -> None:  # noqa: B027 (a plain file has nothing to release)

@@ -139,7 +139,7 @@ class TraceWriter:
         path = os.fspath(self._destination.path)
         trace = DuckTrace.unfinished(path, self._con, facts)
         for pos, whole, chunks in keyframe_rows(trace):
-            rows = [(pos, whole, c.field, c.number, len(c.data), packed(c.data)) for c in chunks]
+            rows = [(pos, whole, c.field, c.number, *packed(c.values)) for c in chunks]
             # Where nothing is declared there is no state to keep.
             if rows:
                 self._insert("keyframes", _rows_batch(KEYFRAMES_TABLE, rows))

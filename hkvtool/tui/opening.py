@@ -12,7 +12,11 @@ from hkvtool.model.recording import Stage, is_recording, stage_of
 from hkvtool.state.fold import PLAIN_LIMIT
 from hkvtool.store import Trace, open_trace
 from hkvtool.store.duck import DuckTrace
+from hkvtool.store.opening import head_of, is_duckdb
 from hkvtool.tui.session import Session
+
+DUCKDB_BYTES = 48 << 20
+"""What DuckDB may hold of a trace that is looked at: a view asks for a few thousand events."""
 
 
 @contextmanager
@@ -48,6 +52,8 @@ def _compile() -> None:
 
 
 def _fit(path: str, folder: str) -> Trace:
+    if not is_recording(path) and is_duckdb(head_of(path) or b""):
+        return DuckTrace(path, DUCKDB_BYTES)
     trace = open_trace(path)
     if isinstance(trace, DuckTrace) or trace.count < PLAIN_LIMIT:
         return trace
@@ -61,4 +67,4 @@ def _fit(path: str, folder: str) -> Trace:
         from hkvtool.store.importing import import_traces
 
         import_traces([path], target)
-    return open_trace(target)
+    return DuckTrace(target, DUCKDB_BYTES)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from hkvtool.state.compiled import CompiledFold
 from hkvtool.state.keyframes import Chunk, Keyframe, restored
 from hkvtool.state.soundness import CHAINS, PLACES
 from hkvtool.store import open_trace
-from hkvtool.store.moments import fold_at
+from hkvtool.store.moments import fold_at, packed, unpacked
 from tests.state.fold_facts import facts
 from tests.state.hostile import DECLARED, hostile
 from tests.state.traces import Data, Plain, imported, parted, valid, written
@@ -116,7 +117,7 @@ def test_what_did_not_change_is_not_kept_again(folder: Path) -> None:
     with open_trace(written(folder, lines)) as trace:
         frames = list(keyframes.keyframes(trace, 9))
     assert [frame.whole for frame in frames[:5]] == [True, False, False, True, False]
-    kept = [{c.field for c in frame.chunks if c.data} for frame in frames]
+    kept = [{c.field for c in frame.chunks if len(c.values)} for frame in frames]
     assert kept[1] == {"refs", "touch"}
     assert kept[0] == kept[3] > {"refs", "gen", "touch"}
     # Untouched stretches are not even in a whole one.
@@ -165,10 +166,10 @@ def altered(frame: Any, field: str, index: int, value: int) -> dict[tuple[str, i
     """One integer of one array is another."""
     number, place = divmod(index, 8)
     empty = a.EXTENTS[field].empty
-    data = frame[2].get((field, number))
-    values = np.frombuffer(data.data, np.int64).copy() if data else np.full(8, empty)
+    there = frame[2].get((field, number))
+    values = there.values.copy() if there else np.full(8, empty)
     values[place] = value
-    return {(field, number): Chunk(field, number, values.tobytes())}
+    return {(field, number): Chunk(field, number, values)}
 
 
 def test_a_keyframe_as_it_was_opens(frame: Any) -> None:
@@ -193,19 +194,39 @@ def test_a_chain_that_goes_round(frame: Any, field: str) -> None:
 @pytest.mark.parametrize(
     "chunk",
     [
-        Chunk("nothing", 0, b""),
-        Chunk("_fields", 0, bytes(8)),
-        Chunk("gen", 1 << 40, bytes(64)),
-        Chunk("gen", -1, bytes(64)),
-        Chunk("gen", 0, bytes(9)),
-        Chunk("gen", 1, bytes(64 * 1000)),
-        Chunk("e_gen", 0, bytes(64 * 1000)),
+        Chunk("nothing", 0, np.zeros(0)),
+        Chunk("_fields", 0, np.zeros(1)),
+        Chunk("gen", 1 << 40, np.zeros(8)),
+        Chunk("gen", -1, np.zeros(8)),
+        Chunk("gen", 1, np.zeros(8000)),
+        Chunk("e_gen", 0, np.zeros(8000)),
     ],
-    ids=lambda chunk: f"{chunk.field}-{chunk.number}-{len(chunk.data)}",
+    ids=lambda chunk: f"{chunk.field}-{chunk.number}-{len(chunk.values)}",
 )
 def test_a_chunk_that_fits_nowhere(frame: Any, chunk: Chunk) -> None:
     with pytest.raises(TraceError):
         opened(frame, {(chunk.field, chunk.number): chunk})
+
+
+@pytest.mark.parametrize("values", [[], [0, -1, 127], [-129], [1 << 31], [-(1 << 62), 5]])
+def test_a_chunk_is_packed_into_the_fewest_bytes(values: list[int]) -> None:
+    column = np.array(values, np.int64)
+    size, data = packed(column)
+    assert unpacked(data, size).tolist() == values
+    assert size <= 8 * len(values) and (values != [0, -1, 127] or size == 3)
+
+
+def test_a_chunk_of_an_earlier_version_is_read() -> None:
+    column = np.arange(100)
+    data = bytes(pa.Codec("zstd").compress(column.tobytes()))
+    assert unpacked(data, 800).tolist() == column.tolist()
+
+
+@pytest.mark.parametrize("data", [b"", b"\x03abc", b"\x04abc", bytes(60)])
+def test_a_chunk_that_cannot_be_unpacked_is_told(tmp_path: Path, data: bytes) -> None:
+    trace = open_trace(imported(tmp_path, valid(5)))
+    with trace, pytest.raises(TraceError, match="cannot be unpacked"):
+        list(trace._chunks([("h", 0, 80, data)]))
 
 
 @pytest.mark.parametrize("place", [a.ENTRIES, a.ARENA])
