@@ -140,6 +140,8 @@ def _streams(found: dict[str, Any]) -> list[str]:
 def _replays(found: dict[str, Any]) -> list[str]:
     other = [f"{path} is not as on the CPU" for path, one in found["whole"].items()
              if not one["same"]]  # fmt: skip
+    if not found["graphs captured"]:
+        other.append("no graph was captured")
     return other + found["cases"]["not as on the CPU"]
 
 

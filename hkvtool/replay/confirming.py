@@ -57,6 +57,7 @@ _NEEDS = {
 there."""
 
 STAND_IN = "the table of recorded pointers stands in for the captured graph"
+REPLAYED = "the launch replays a graph that was captured on the memory of then"
 
 _NEXT = 8
 """Writes behind a race that the one of its two that comes late is tried after."""
@@ -138,7 +139,7 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
     control_all = arms.run(setting, control_plan, part, concerns.hurt, setting.runs)
     assert fault_all is not None and control_all is not None
     if fault_all.program.stale_graphs:
-        fault_all.plan.words += "; " + STAND_IN
+        fault_all.plan.words += "; " + (STAND_IN if setting.device == "cpu" else REPLAYED)
     if fault_all.corrupt < fault_all.runs or control_all.corrupt:
         return Result(finding, NOT, "the runs do not agree", fault_all, control_all, first,
                       setting.device)  # fmt: skip

@@ -1,8 +1,9 @@
 """Captured graphs and the memory they were captured on.
 
-On a CPU there is no graph to capture: the table of pointers that the trace recorded stands in. A
-graph that is launched with what is no longer so reads and writes the memory it was captured on,
-or stops where a length that was baked in says so.
+Which memory that is says the table of pointers that the trace recorded. On a GPU what a launch
+reads is captured and replayed for real (`hkvtool.replay.capturing`); on a CPU, where there is no
+graph to capture, the table stands in. A graph that is launched with what is no longer so reads and
+writes the memory it was captured on, or stops where a length that was baked in says so.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Graphs:
         self._moved: set[str] = set()
         self._captured: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
         self._running: dict[tuple[str, int | None], tuple[dict[str, int], int | None]] = {}
+        self._launched: dict[tuple[str, int | None], str] = {}
 
     def take(self, event: Event) -> None:
         """A capture or a launch."""
@@ -38,10 +40,14 @@ class Graphs:
         if event.ev == "capture":
             self._captured[name] = (pointers, dict(self.lives))
             return
-        key = (event.actor if "actor" in event else "", event.step)
+        key = _lane(event)
         self._running.pop(key, None)
+        self._launched.pop(key, None)
         baked = self._captured.get(name)
-        if baked is None or event.get("bypass") or self.recapture:
+        if baked is None or event.get("bypass"):
+            return
+        self._launched[key] = name
+        if self.recapture:
             return
         stale = {k for k, v in pointers.items() if k in baked[0] and baked[0][k] != v}
         lives, limit = dict(self.lives), None
@@ -87,6 +93,10 @@ class Graphs:
             return _suffix(running[0][pool])
         return self.suffix(pool)
 
+    def launched(self, event: Event) -> str | None:
+        """The graph that an access is part of."""
+        return self._launched.get(_lane(event))
+
     def limit(self, event: Event) -> int | None:
         """Where a stale graph stops reading."""
         running = self._of(event)
@@ -95,8 +105,12 @@ class Graphs:
     def _of(self, event: Event | None) -> tuple[dict[str, int], int | None] | None:
         if event is None or event.step is None:
             return None
-        lane = event.actor if "actor" in event else ""
-        return self._running.get((lane, event.step))
+        return self._running.get(_lane(event))
+
+
+def _lane(event: Event) -> tuple[str, int | None]:
+    """The lane and step of a launch, and of what is part of it."""
+    return event.actor if "actor" in event else "", event.step
 
 
 def _suffix(life: int) -> str:

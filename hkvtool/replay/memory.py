@@ -17,6 +17,7 @@ import torch
 from hkvtool.kernels.rows import Page, Rows
 from hkvtool.kernels.stamps import NEVER
 from hkvtool.model.errors import HkvError
+from hkvtool.replay.capturing import Captures
 from hkvtool.replay.cells import Area
 
 BUDGET = 2 << 30
@@ -59,6 +60,7 @@ class Memory:
         if self.bytes > budget:
             raise OverBudget(self.bytes, budget)
         self.buffers = {n: self._buffer(media[n], size) for n, size in sizes.items()}
+        self.captures = Captures()
 
     def _buffer(self, medium: str, size: int) -> torch.Tensor:
         size = max(size, 8)
@@ -91,6 +93,7 @@ class Memory:
 
     def close(self) -> None:
         """Give the memory and the files back."""
+        self.captures.made.clear()
         self.buffers.clear()
 
     def __enter__(self) -> Memory:

@@ -148,7 +148,8 @@ class Lay:
 @dataclass(frozen=True)
 class Read:
     """A kernel reads rows; `limit` is how many tokens a stale graph reads at most, `mask` what
-    rows look like to a reader of another codec."""
+    rows look like to a reader of another codec, `graph` the captured graph that the kernel is part
+    of."""
 
     area: Area
     group: int
@@ -156,11 +157,14 @@ class Read:
     about: About
     limit: int | None = None
     mask: bytes | None = None
+    graph: str | None = None
 
     def run(self, memory: Memory, account: Account) -> None:
         buffer, rows = memory.at(self.area)
         _, _, tokens = self.area.cells.laid_out()
         expected = stamps(self.due, self.group, tokens)
+        if self.graph is not None and buffer.is_cuda:
+            buffer, rows = _packed(memory.captures.gather(self.graph, self.area.name, buffer, rows))
         if self.limit is not None:
             buffer, rows = _output(buffer, rows, tokens < self.limit)
         if self.mask is not None:

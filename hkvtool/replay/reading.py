@@ -73,7 +73,9 @@ def _pieces(
     about = About(event.pos, event.req, event.step, group.name, pool.name, what)
     due = c.due_of(req, found, group)
     by = None if expects is None else mask(group.layout.get("codec"), expects.get("codec"))
-    ops: list[Op] = [Read(area, c.number(group), due, about, c.graphs.limit(event), by)]
+    ops: list[Op] = [
+        Read(area, c.number(group), due, about, c.graphs.limit(event), by, c.graphs.launched(event))
+    ]
     served = c.fold.declared.served(group) if group.form == "indexer" else None
     if served is not None and served.table == group.table and served.ratio == group.ratio:
         beside = c.area(served, pool, found, c.graphs.space(pool.name, event))

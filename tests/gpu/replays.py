@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hkvtool.analyzers import check
+from hkvtool.kernels import Rows
 from hkvtool.model.event import Event
 from hkvtool.model.shipped import shipped
+from hkvtool.replay import capturing
 from hkvtool.replay.arms import Arm, Setting, survey
 from hkvtool.replay.confirming import confirm
 from hkvtool.replay.whole import replay
@@ -33,7 +39,24 @@ def run(traces: list[str]) -> dict[str, Any]:
                  *recorded(), *traces]:  # fmt: skip
         whole[label(path)] = found = compared(path)
         print(label(path), found, flush=True)
-    return {"whole": whole, "cases": cases()}
+    with counted() as captured:
+        found = cases()
+    print(f"graphs captured: {captured[0]}", flush=True)
+    return {"whole": whole, "cases": found, "graphs captured": captured[0]}
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """How many graphs replays capture meanwhile."""
+    count, capture = [0], capturing.captured
+
+    def one_more(buffer: torch.Tensor, rows: Rows) -> capturing.Gathering:
+        count[0] += 1
+        return capture(buffer, rows)
+
+    capturing.captured = one_more
+    yield count
+    capturing.captured = capture
 
 
 def recorded() -> list[str]:
