@@ -24,9 +24,10 @@ BLOCKS = {"cpu": 4, "cuda": 40}
 """A GPU has its work split among many programs; the interpreter has not the time."""
 
 
-def cut(rng: Random) -> None:
-    """Other tiles: rows that share a program, and rows that are the work of several."""
-    tile = rng.choice([16, 128, 1024])
+def cut(rng: Random, where: str) -> None:
+    """Other tiles: rows that share a program, and rows that are the work of several. On a GPU
+    fewer of them, as each is compiled anew."""
+    tile = rng.choice([16, 128, 1024] if where == "cpu" else [128, 1024, 1024])
     for operation in ("gather", "scatter", "stamp", "zero", "verify", "poison"):
         device.SHAPES[operation] = (tile, rng.choice([1, 2]), 4)
 
@@ -147,7 +148,7 @@ def moved(rng: Random, where: str) -> None:
 
 def checked(rng: Random, where: str) -> None:
     """verify, fingerprint, poison."""
-    cut(rng)
+    cut(rng, where)
     made = page(rng, where)
     rows, buffer = rows_of(rng, made, where), buffer_of(rng, made, where)
     stamps = stamps_of(rng, len(rows))
