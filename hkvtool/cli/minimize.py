@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkvtool.cli.interrupting import spelled
 from hkvtool.cli.picking import minimized
 from hkvtool.cli.traces import Format, TraceArgument, print_json
 from hkvtool.model.errors import HkvError
@@ -88,6 +89,10 @@ def _tell(small: Minimal, wanted: Finding, output: Path | None) -> None:
     )
     if output is None:
         return
+    if not small.complete:
+        further = output.with_name(f"{output.stem}.smaller{output.suffix}")
+        words = ("hkvtool", "minimize", output, "--finding", wanted.code, "-o", further)
+        print(f"this goes on:\n  {spelled(words)}", file=sys.stderr)
     from hkvtool.cli.console import console
     from hkvtool.model.event import Event
     from hkvtool.model.text import event_line

@@ -118,11 +118,12 @@ def explore(
         order = unspell(window, text)
         note(by, order, runner.run(order), run)
     for first, second in window.races:
-        if runner.ran >= budget or over():
-            return out
         order = directed(window, first, second)
+        text = spell(window, order)
+        if text not in known.verdicts and (runner.ran >= budget or over()):
+            return out
         failure = runner.run(order)
-        out.candidates.append(Candidate(first, second, spell(window, order), failure))
+        out.candidates.append(Candidate(first, second, text, failure))
         note(DIRECTED, order, failure, before + runner.ran)
     if out.found:
         over()

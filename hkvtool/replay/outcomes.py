@@ -23,6 +23,7 @@ class Outcomes:
         self._moved: dict[_Who, Place] = {}
         self._missed: set[_Who] = set()
         self._last: dict[Place, Place] = {}
+        self._others = 0
         self.changed: list[str] = []
 
     def take(self, op: Op) -> None:
@@ -43,7 +44,8 @@ class Outcomes:
         if self._held.get(place, 0) <= 0:
             self._held[place] = 1
             return
-        other = (place[0], -1 - len(self._moved))
+        self._others += 1
+        other = (place[0], -self._others)
         self._moved[who] = self._last[place] = other
         self.changed.append(f"event {op.pos}: another block than {place[1]}, which is still held")
 

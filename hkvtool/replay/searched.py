@@ -87,7 +87,7 @@ def load(path: Path, window: Window, seed: int) -> Searched | None:
         )  # fmt: skip
     try:
         return _read(data, len(window.ops))
-    except (KeyError, TypeError, ValueError) as e:
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise _damaged(path) from e
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from hkvtool.replay.schedules import Runner
 
 
 def test_the_command_says_what_fails_and_replays_it(hkvtool: Any, cases: Any) -> None:
@@ -20,6 +25,83 @@ def test_the_command_says_what_fails_and_replays_it(hkvtool: Any, cases: Any) ->
     assert again.code == 1 and "gets the bytes of event 20" in again.out
     assert hkvtool("explore", str(cases["B03"].good), "--block", "gpu:9").code == 0
     assert hkvtool("explore", str(cases["B03"].good)).code == 2
+
+
+def test_what_fails_is_run_on_real_caches_too(hkvtool: Any, cases: Any) -> None:
+    trace = str(cases["B16"].bad)
+    said = json.loads(hkvtool("explore", trace, "--format", "json").out)
+    proof = said["found"][0]["caches"]
+    assert proof["verdict"] == "confirmed"
+    assert proof["fault_arm"] == {"runs": 20, "corrupt": 20}
+    assert proof["control_arm"] == {"runs": 20, "corrupt": 0}
+    assert proof["first"]["found"] != proof["first"]["expected"]
+    schedule = said["found"][0]["schedule"]
+    again = hkvtool("explore", trace, "--schedule", schedule)
+    assert "on real caches confirmed" in again.out
+    plain = hkvtool("explore", trace, "--no-confirm", "--format", "json")
+    assert plain.code == 1 and json.loads(plain.out)["found"][0]["caches"] is None
+
+
+def _many_orders(path: Path) -> str:
+    """Two workers that take, fill and give back the same blocks: thousands of orders, all right."""
+    lines: list[dict[str, Any]] = [
+        {"ev": "trace", "format": "hkv/1"},
+        {"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 8},
+        {"ev": "group", "group": "kv", "form": "compressed", "pool": "gpu", "block_tokens": 16},
+    ]
+    for turn in range(4):
+        for lane in range(2):
+            who = {"group": "kv", "blocks": [1], "req": f"r{lane}.{turn}", "actor": f"w:{lane}"}
+            lines += [
+                {"ev": "alloc", **who}, {"ev": "write", "tokens": [0, 16], **who},
+                {"ev": "use", "tokens": [0, 16], **who}, {"ev": "free", **who},
+            ]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_ctrl_c_ends_with_a_command_that_goes_on(
+    hkvtool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    trace = _many_orders(tmp_path / "t.jsonl")
+    args = ("explore", trace, "--block", "gpu:1", "--redecide", "--budget", "400")
+    run, ran = Runner.run, 0
+
+    def pressed(self: Runner, order: Any) -> Any:
+        nonlocal ran
+        ran += 1
+        if ran == 100:
+            signal.raise_signal(signal.SIGINT)
+        return run(self, order)
+
+    monkeypatch.setattr(Runner, "run", pressed)
+    first = hkvtool(*args, "--format", "json")
+    assert first.code == 130 and json.loads(first.out)["stopped"]
+    command = first.err.split("this goes on:")[1].split()
+    assert command[:3] == ["hkvtool", "explore", trace]
+    again = hkvtool(*command[1:])
+    assert again.code == 4
+    assert "goes on behind 100 schedules" in again.err
+    assert ran > 400
+    third = hkvtool(*command[1:], "--fresh")
+    assert "goes on behind" not in third.err
+    harmed = next((tmp_path / "cache").rglob("*.json"))
+    harmed.write_text("{}")
+    assert "goes on behind" not in hkvtool(*command[1:]).err
+    assert hkvtool(*command[1:], "--state", str(tmp_path / "t.jsonl")).code == 2
+
+
+def test_a_minimisation_that_was_cut_short_says_how_to_go_on(
+    hkvtool: Any, cases: Any, tmp_path: Path
+) -> None:
+    small = tmp_path / "small.jsonl"
+    cut = hkvtool("minimize", str(cases["B03"].bad), "-o", str(small), "--budget", "9")
+    assert cut.code == 0 and "this goes on:" in cut.err
+    before = len(small.read_text().splitlines())
+    command = cut.err.split("this goes on:")[1].split()
+    assert hkvtool(*command[1:]).code == 0
+    assert len((tmp_path / "small.smaller.jsonl").read_text().splitlines()) < before
 
 
 def test_minimize_writes_a_trace_that_checks_the_same(
