@@ -37,8 +37,7 @@ class GroupIntersection(Silent):
             self._resume(event)
         elif event.ev in ("lookup", "preempt", "abort", "finish"):
             # What was resumed is given up or over; whatever follows is checked anew.
-            for key in [k for k in self.pending if k[0] == event.req]:
-                del self.pending[key]
+            self._give_up(event.req)
         elif event.ev in ("use", "write", "seal", "index") and not event.get("pad"):
             self.due(event)
         elif event.ev == "retire" and self.pending:
@@ -59,11 +58,17 @@ class GroupIntersection(Silent):
         if request is None:
             return
         report_veto(self.ctx, event, request)
+        # A request that resumes once more, as after a load that failed, goes on from there only.
+        self._give_up(request.name)
         for resumed in resumed_groups(self.ctx, event, request):
             now, later = due(self._faults(resumed), resumed.route)
             if later or resumed.route == "load":
                 self.pending[request.name, resumed.group.name] = resumed
             self._settle(event, resumed, now)
+
+    def _give_up(self, req: str | None) -> None:
+        for key in [k for k in self.pending if k[0] == req]:
+            del self.pending[key]
 
     def _settle(self, event: Event, resumed: Resumed, faults: list[Fault]) -> None:
         """Tell what is wrong with what is resumed, seen at `event`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,13 @@ def _written(text: str, original: Any, told: Sequence[str], **scope: Any) -> Cal
 
 def _given(parameter: inspect.Parameter) -> bool:
     return parameter.default is not inspect.Parameter.empty
+
+
+def family(owner: type[Any]) -> Iterator[type[Any]]:
+    """A class and all that derive from it; some more than once."""
+    yield owner
+    for child in owner.__subclasses__():
+        yield from family(child)
 
 
 def is_wrapped(owner: Any, name: str) -> bool:

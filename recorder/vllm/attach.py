@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hkvtool.recorder.patches import Target, find
+from hkvtool.recorder.patches import Target, family, find
 from hkvtool.recorder.tell import Prepare, Sink, Tell
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
 from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, log
@@ -128,7 +128,7 @@ def _targets(point: ChokePoint) -> list[Target] | str:
         return f"there is no {point.place}"
     owners = [owner]
     if point.subclasses:
-        owners = [c for c in dict.fromkeys(_family(owner)) if _concrete(c, point.function)]
+        owners = [c for c in dict.fromkeys(family(owner)) if _concrete(c, point.function)]
     targets: list[Target] = []
     for one in owners:
         target = find(one, point.function, point.parameters)
@@ -136,12 +136,6 @@ def _targets(point: ChokePoint) -> list[Target] | str:
             return target
         targets.append(target)
     return targets or f"nothing defines {point.function}"
-
-
-def _family(owner: type[Any]) -> Iterator[type[Any]]:
-    yield owner
-    for child in owner.__subclasses__():
-        yield from _family(child)
 
 
 def _concrete(owner: type, name: str) -> bool:

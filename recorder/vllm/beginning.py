@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -56,7 +57,9 @@ class Beginning:
                 self._open()
                 if waits:
                     try:
-                        self._put_on(found)
+                        config = getattr(scheduler, "vllm_config", None)
+                        known = found.configs or ([config] if config else [])
+                        self._put_on(replace(found, configs=known))
                     except GuardError:
                         raise
                     except Exception as e:

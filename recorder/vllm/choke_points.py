@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from hkvtool.recorder.vllm import load_hooks as loads
 from hkvtool.recorder.vllm import manager_hooks as manager
 from hkvtool.recorder.vllm import pool_hooks as pool
 from hkvtool.recorder.vllm import scheduler_hooks as scheduler
@@ -116,6 +117,10 @@ POINTS = (
     ChokePoint("dispatch", _SCHEDULER, "schedule", (), scheduler.schedule, STEP),
     ChokePoint(
         "retire", _SCHEDULER, "update_from_output", ("scheduler_output",), scheduler.update, STEP
+    ),
+    ChokePoint(
+        "loads done", _SCHEDULER, "_update_from_kv_xfer_finished", ("kv_connector_output",),
+        loads.loads_done, NOTHING,
     ),
     ChokePoint(
         "preempt", _SCHEDULER, "_preempt_request", ("request",), scheduler.preempt, NOTHING

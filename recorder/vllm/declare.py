@@ -87,6 +87,8 @@ def _declare_group(
         if i == 0:
             if event["form"] in ("swa", "tail"):
                 state.sliding.add(number)
+            if event["form"] == "recurrent":
+                state.recurrent.add(number)
             if event.get("participates", True):
                 state.reusable.add(number)
 

@@ -8,8 +8,9 @@ from typing import Any
 from hkvtool.recorder.attachment import Attachment
 from hkvtool.recorder.tell import Tell
 from hkvtool.recorder.vllm.imports import Imports
+from hkvtool.recorder.vllm.load_hooks import Loads
 from hkvtool.recorder.vllm.lookup_state import Lookup
-from hkvtool.recorder.vllm.pool_state import PoolState
+from hkvtool.recorder.vllm.pool_state import PoolState, unique_name
 from hkvtool.recorder.vllm.privacy import Keyed, Name
 
 log = logging.getLogger("hkvtool.vllm")
@@ -51,6 +52,7 @@ class Hooks(Attachment):
         """The last step that a worker of this process has made ready."""
         self.transfers: Any = None
         """The transfers of the connector's worker in this process, if there is one."""
+        self.loads = Loads(self)
         self.rounds: Any = None
         """Tells again and again what holds, where the beginning is overwritten."""
         self.untold: set[str] = set()
@@ -120,12 +122,8 @@ class Hooks(Attachment):
         return declare_bare_pool(self, pool)
 
     def adopt(self, pool: Any, name: str) -> PoolState:
-        """Begin to follow a block pool under a name of its own."""
-        taken = {state.name for state in self._pools}
-        number, unique = 1, name
-        while unique in taken:
-            number += 1
-            unique = f"{name}.{number}"
+        """Begin to follow a block pool under a name of its own, the same as before a pause."""
+        unique = unique_name(pool, name, {state.name for state in self._pools})
         state = PoolState(self, pool, unique)
         self._pools.append(state)
         return state

@@ -7,10 +7,12 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from hkvtool.recorder.patches import family
 from hkvtool.recorder.vllm.declare import declare
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.pool_state import PoolState
 from hkvtool.recorder.vllm.transfer_hooks import follow_worker
+from hkvtool.recorder.vllm.worker_hooks import process_is
 
 _UNKNOWN_HOLDER = "before the recording"
 
@@ -28,21 +30,25 @@ class Running:
     """Its cache managers."""
     offloading: list[Any]
     """The workers of its offloading connector that have begun."""
+    configs: list[Any]
+    """The configs of its workers."""
 
 
 def running() -> Running:
     """What an engine has made in this process so far; a search of the whole heap."""
     manager = getattr(sys.modules.get("vllm.v1.core.kv_cache_manager"), "KVCacheManager", None)
     offload = getattr(sys.modules.get(_OFFLOADING), "OffloadingConnectorWorker", None)
-    if manager is None and offload is None:
-        return Running([], [])
+    worker = getattr(sys.modules.get("vllm.v1.worker.worker_base"), "WorkerBase", None)
+    workers = set() if worker is None else set(family(worker))
+    kinds = {*workers, *(kind for kind in (manager, offload) if kind is not None)}
+    if not kinds:
+        return Running([], [], [])
     # An engine core freezes its heap once it has started, and no object of a frozen heap is listed.
     frozen, collects = gc.get_freeze_count() > 0, gc.isenabled()
     gc.disable()
     try:
         if frozen:
             gc.unfreeze()
-        kinds = manager, offload
         found = [o for o in gc.get_objects() if type(o) in kinds]
     finally:
         if frozen:
@@ -52,12 +58,15 @@ def running() -> Running:
     return Running(
         [o for o in found if type(o) is manager],
         [o for o in found if type(o) is offload and getattr(o, "worker", None) is not None],
+        [o.vllm_config for o in found if type(o) in workers and hasattr(o, "vllm_config")],
     )
 
 
 def take_over(hooks: Hooks, found: Running) -> None:
     """Declare cache managers that came before the hooks, with `state` events of each pool, and
     follow the transfers of their connector from here on."""
+    for config in found.configs[:1]:
+        process_is(hooks, config)
     for worker in found.offloading:
         follow_worker(hooks, worker)
     for manager in found.managers:

@@ -8,6 +8,7 @@ from typing import Any
 from hkvtool.recorder.vllm.caller import COPY_OWNER, DEFERRED_OWNER
 from hkvtool.recorder.vllm.declare import declare
 from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.vllm.load_hooks import Promised
 from hkvtool.recorder.vllm.lookup_state import Lookup
 
 
@@ -122,6 +123,7 @@ def _tell_resume(
     }
     event: dict[str, Any] = {"ev": "resume", "req": req, "at": at, "blocks": blocks if at else {}}
     if outside:
+        hooks.loads.promised.append(Promised(req, local, at, managers))
         event["route"] = dict.fromkeys(blocks, "load")
     elif not at:
         event["route"] = dict.fromkeys(blocks, "recompute")

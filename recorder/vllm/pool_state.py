@@ -11,6 +11,20 @@ if TYPE_CHECKING:
 GROUP_BYTES = 4
 """An engine's hash key ends with the number of the cache group in so many bytes."""
 
+_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Of every pool of this process that was ever followed."""
+
+
+def unique_name(pool: Any, name: str, taken: set[str]) -> str:
+    """What a pool is called: as it was, be it that hooks went and came back, else as nobody is."""
+    number, found = 1, _names.get(pool, name)
+    while found in taken:
+        number += 1
+        found = f"{name}.{number}"
+    _names[pool] = found
+    return found
+
+
 Removed = tuple[int, bytes]
 Inserted = tuple[int, bytes, int | None]
 
@@ -32,6 +46,8 @@ class PoolState:
         """Number of the block table of the engine's group 0."""
         self.sliding: set[int] = set()
         """Groups of which a window leaves blocks behind."""
+        self.recurrent: set[int] = set()
+        """Groups whose blocks hold a state, not tokens."""
         self.reusable: set[int] = set()
         """Groups that a prefix hit brings blocks of."""
         self.removed: list[Removed] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 from hkvtool.recorder.vllm.caller import COPY_OWNER, DEFERRED_OWNER
 from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.vllm.load_hooks import unseen
 
 STEP = "hkvtool_step"
 """Attribute by which a step's number travels to the worker and back."""
@@ -44,6 +45,10 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     if lookup is not None and lookup.req not in hooks.refused:
         hooks.refused.add(lookup.req)
         _refuse(hooks, scheduler, lookup.req, "no room")
+    if not hooks.steps:
+        _tell_unseen(hooks, scheduler)
+    if hooks.loads.promised:
+        hooks.loads.begin(scheduler, out)
     counts = out.num_scheduled_tokens
     zeroed = getattr(out, "new_block_ids_to_zero", None)
     copies = getattr(out, "kv_cache_block_copies", None)
@@ -73,6 +78,14 @@ def _tell_step(hooks: Hooks, scheduler: Any, out: Any) -> None:
     hooks.tell.dispatch(
         step, reqs, starts, told, tables or None, list(zeroed) if zeroed else None, ends or None
     )
+
+
+def _tell_unseen(hooks: Hooks, scheduler: Any) -> None:
+    """Before the first step: what of this engine is not told."""
+    found = unseen(scheduler)
+    if found:
+        note = "not seen: " + "; ".join(found)
+        hooks.tell.event({"ev": "evidence", "evidence": list(hooks.evidence), "note": note})
 
 
 def _goes_on(hooks: Hooks, out: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hkvtool.recorder.vllm.declare import engine_name
 from hkvtool.recorder.vllm.hooks import Hooks
+from hkvtool.recorder.vllm.load_hooks import tell_within
 from hkvtool.recorder.vllm.scheduler_hooks import STEP
 
 DEVICE = "device"
@@ -36,20 +37,25 @@ def caches_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
     return wrapper
 
 
+def process_is(hooks: Hooks, vllm_config: Any) -> None:
+    """Which of several engines this process is of, and what that engine publishes."""
+    wire = vllm_config.kv_events_config
+    if wire is not None and wire.enable_kv_cache_events:
+        hooks.sees("wire")
+    parallel = vllm_config.parallel_config
+    for name in ("data_parallel_index", "data_parallel_rank"):
+        rank = getattr(parallel, name, None)
+        if isinstance(rank, int):
+            hooks.is_rank(rank)
+            break
+
+
 def process_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """An engine core or a worker begins, and knows which of several it is."""
 
     def wrapper(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            wire = vllm_config.kv_events_config
-            if wire is not None and wire.enable_kv_cache_events:
-                hooks.sees("wire")
-            parallel = vllm_config.parallel_config
-            for name in ("data_parallel_index", "data_parallel_rank"):
-                rank = getattr(parallel, name, None)
-                if isinstance(rank, int):
-                    hooks.is_rank(rank)
-                    break
+            process_is(hooks, vllm_config)
         except Exception as e:
             hooks.fail("process made", e)
         original(self, vllm_config, *args, **kwargs)
@@ -82,6 +88,7 @@ def step_begun(name: str, *, marks: bool) -> Callable[[Hooks, Any], Callable[...
                 if step is not None and _leads(self):
                     hooks.worker_step = step
                     _tell_before(hooks, step, scheduler_output)
+                    tell_within(hooks, step, scheduler_output, DEVICE)
                     if marks:
                         _tell_begin(hooks, step)
             except Exception as e:

@@ -132,7 +132,7 @@ def test_beginning_in_the_middle(tmp_path: Path) -> None:
     assert managers, "a frozen heap hides the engine"
     hooks = attach(folded)
     try:
-        take_over(hooks, Running(managers, []))
+        take_over(hooks, Running(managers, [], []))
         assert [e["ev"] for e in folded.events[:3]] == ["trace", "pool", "group"]
         mine = hooks.pool(made.scheduler.kv_cache_manager.block_pool).name
         state = next(e for e in folded.events if e["ev"] == "state" and e["pool"] == mine)
