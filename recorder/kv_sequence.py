@@ -85,11 +85,16 @@ class Sequence:
         self._next: int | None = None
         self._held: dict[int, bytes] = {}
         self._held_bytes = 0
+        self._highest = 0
         self._gave: set[int] = set()
         self._since: float | None = None
         self._seen: OrderedDict[int, bytes] = OrderedDict()
         self._newest: float | None = None
+        self._before: float | None = None
+        self._began: float | None = None
+        self._fresh = False
         self._asked = False
+        self._moved = False
 
     def begin(self, now: float) -> None:
         """Ask for what was published before, where somebody can be asked."""
@@ -98,6 +103,12 @@ class Sequence:
 
     def arrive(self, number: int, payload: bytes, now: float) -> list[Step]:
         """A batch came on the live socket."""
+        at = self.stamp(payload)
+        if at is not None and self._began is not None and at < self._began:
+            # Published before the publisher was started anew.
+            self.counts.late += 1
+            return []
+        self._see(at)
         if self._next is None and self.wanted is None and not self._asked:
             self._next = number
         if self._next is not None and number < self._next:
@@ -106,23 +117,29 @@ class Sequence:
 
     def replayed(self, number: int, payload: bytes, now: float) -> list[Step]:
         """A batch came as the answer to a replay."""
+        self._see(self.stamp(payload))
         if self._next is not None and number < self._next:
             known = self._seen.get(number)
             if known is None or known == _digest(payload):
                 return []
             # Another batch than the one we know by this number: the publisher began anew, and its
             # count has passed ours unseen.
-            return self._restart(now)
+            return self._restart(now, payload)
         if self._since is not None:
             self._since = now
+        if self._next is None:
+            # An answer begins with the oldest that there is.
+            self._next = number
+            self._forget_earlier(payload)
         return self._take(number, payload, now, replayed=True)
 
     def replay_ended(self, now: float) -> list[Step]:
         """Everything that the other side still has was sent."""
         self._asked = False
-        if self.wanted is not None:
-            return []
-        return self._give_up(now)
+        if self.wanted is None and self._held and self._moved:
+            # What was live meanwhile has a gap of its own, later than what was answered.
+            self.wanted = self._before_next()
+        return [] if self.wanted is not None else self._give_up(now)
 
     def due(self, now: float) -> list[Step]:
         """What is to be done because time has passed."""
@@ -138,40 +155,54 @@ class Sequence:
 
     def asked(self) -> None:
         """The replay that was `wanted` is on its way."""
-        self.wanted, self._asked = None, True
+        self.wanted, self._asked, self._moved = None, True, False
+
+    def _see(self, at: float | None) -> None:
+        """Remember the latest time of publication, and the one before."""
+        self._before = self._newest
+        if at is not None and (self._newest is None or at > self._newest):
+            self._newest = at
 
     def _take(self, number: int, payload: bytes, now: float, *, replayed: bool) -> list[Step]:
         held = self._held.get(number)
         if held is not None:
             if held != payload:
-                # Two batches of one number, none applied: the newer publisher's is the live one.
-                return self._other_run(number, payload, now, replayed)
+                return self._other_run(number, payload, now, replayed=replayed)
             if not replayed:
                 self.counts.twice += 1
             return []
         if replayed:
             self._gave.add(number)
-        elif self._next is not None and self._held and number < min(self._held):
-            self.counts.reordered += 1
+        elif self._held and number < self._highest:
+            if self._is_after_what_is_held(number, payload):
+                return self._other_run(number, payload, now, replayed=False)
+            self.counts.reordered += self._next is not None
+        self._highest = max(number, self._highest) if self._held else number
         self._held[number] = payload
         self._held_bytes += len(payload)
         steps = list(self._ready())
         if self._held and self._since is None:
             self._since = now
-            if self.can_replay and self._next is not None:
-                # From one before: if that one is not as we know it, the publisher is another.
-                self.wanted = max(0, self._next - 1)
+            if self.can_replay and not self._asked:
+                self.wanted = self._before_next()
         if len(self._held) > MOST_HELD or self._held_bytes > MOST_HELD_BYTES:
             self.wanted, self._asked = None, False
             steps += self._give_up(now)
         return steps
 
-    def _other_run(self, number: int, payload: bytes, now: float, replayed: bool) -> list[Step]:
+    def _before_next(self) -> int:
+        """Where to ask from: if that batch is not as we know it, the publisher is another."""
+        return max(0, (self._next or 0) - 1)
+
+    def _other_run(self, number: int, payload: bytes, now: float, *, replayed: bool) -> list[Step]:
+        """Two batches of one number, none applied: what comes now is the newer publisher's."""
         if replayed:
+            self._held_bytes += len(payload) - len(self._held[number])
+            self._held[number] = payload
             return []
-        steps = self._restart(now)
+        steps = self._restart(now, payload)
         self._held = {number: payload}
-        self._held_bytes = len(payload)
+        self._held_bytes, self._highest = len(payload), number
         return steps + list(self._ready())
 
     def _ready(self) -> Iterator[Step]:
@@ -190,16 +221,29 @@ class Sequence:
         if counts.first is None:
             counts.first = number
         self._next = number + 1
+        self._moved = True
         self._seen[number] = _digest(payload)
         self._seen.move_to_end(number)
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
-        at = self.stamp(payload)
-        if at is not None and (self._newest is None or at > self._newest):
-            self._newest = at
+        if number == 0:
+            # Whatever was published before is of an earlier run.
+            self._began = self.stamp(payload)
+        if self._fresh:
+            self._fresh = False
+            self._forget_earlier(payload)
         if not self._held:
             self._since = self.wanted = None
         return Apply(number, payload, replayed)
+
+    def _forget_earlier(self, payload: bytes) -> None:
+        """What was kept back and published before this batch, the oldest of its run, goes."""
+        at = self.stamp(payload)
+        for number, held in list(self._held.items()):
+            published = self.stamp(held)
+            if at is not None and published is not None and published < at:
+                del self._held[number]
+                self._held_bytes -= len(held)
 
     def _give_up(self, now: float) -> list[Step]:
         """Go on over the gaps: what is held is applied in order."""
@@ -221,20 +265,34 @@ class Sequence:
         if known is not None and known == _digest(payload):
             self.counts.twice += 1
             return []
-        if known is None and not self._is_newer(payload, number):
+        at, before = self.stamp(payload), self._before
+        if at is None or before is None:
+            newer = known is not None or number == 0
+        else:
+            newer = at > before
+        if not newer:
             self.counts.late += 1
             return []
-        steps = self._give_up(now) + self._restart(now)
+        steps = self._give_up(now) + self._restart(now, payload)
         return steps + self._take(number, payload, now, replayed=False)
 
-    def _is_newer(self, payload: bytes, number: int) -> bool:
-        at = self.stamp(payload)
-        if at is None or self._newest is None:
-            return number == 0
-        return at > self._newest
+    def _is_after_what_is_held(self, number: int, payload: bytes) -> bool:
+        """Whether a batch comes before one kept back by its number and after it by its time: then
+        it is of a newer run."""
+        following = min((n for n in self._held if n > number), default=None)
+        if following is None:
+            return False
+        at, held = self.stamp(payload), self.stamp(self._held[following])
+        return at is not None and held is not None and at > held
 
-    def _restart(self, now: float) -> list[Step]:
+    def _restart(self, now: float, payload: bytes) -> list[Step]:
+        """The publisher was started anew; `payload` is of its new run, perhaps not its first."""
         self.counts.restarts += 1
+        at, before = self.stamp(payload), self._before
+        if at is not None:
+            # Its first batch came after all that was seen of the run before.
+            self._began = before if before is not None and before < at else at
+            self._fresh = True
         self._next = 0
         self._seen.clear()
         self._gave.clear()

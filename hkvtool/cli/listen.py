@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout, suppress
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hkvtool.cli.amounts import seconds
+from hkvtool.cli.amounts import seconds, size
 from hkvtool.cli.recorded import ending, folder_of
+from hkvtool.cli.status_line import StatusLine
 from hkvtool.cli.traces import print_table
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.text import shown
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _TOLD_PROBLEMS = 5
 _TOLD_ROWS = 50
+_RING_BYTES = 64 << 20
 
 
 def command(
@@ -54,6 +57,13 @@ def command(
     duration: Annotated[
         str | None, typer.Option("--duration", help="So long, e.g. 10m; else until Ctrl-C.")
     ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", help="Stop there; with --keep delete the oldest instead."),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", help="Delete what is older, e.g. 24h.")
+    ] = None,
     patience: Annotated[
         str, typer.Option("--patience", help="How long a gap may close before it counts as lost.")
     ] = "2s",
@@ -79,36 +89,57 @@ def command(
     """
     from hkvtool.importers.kv_batch import batch_time
     from hkvtool.importers.listening import KvStream
+    from hkvtool.model.recording import SWITCH
+    from hkvtool.recorder.folder import Folder
     from hkvtool.recorder.kv_listener import Listener
+    from hkvtool.recorder.launcher import SealerProcess
     from hkvtool.recorder.outcome import Off
     from hkvtool.recorder.recording import Recording
+    from hkvtool.recorder.sealing import Bounds
     from hkvtool.recorder.vllm.privacy import Keyed
 
     addresses, replays = _addresses(endpoints), _addresses(replay or [])
     _need_msgpack()
     lasts = seconds(duration, "--duration")
     waits = seconds(patience, "--patience") or 0.0
+    bounds = Bounds(size(max_size, "--max-size"), seconds(keep, "--keep"))
     place = folder_of(output, force=force)
     with Listener(
         addresses, replays=replays, topic=topic, patience=waits, as_received=as_received,
         stamp=batch_time,
     ) as listener:  # fmt: skip
-        recording = Recording.begin(place, _settings(hash_key), force=force)
+        folder = Folder.make(place, _settings(hash_key), force=force)
+        if isinstance(folder, Off):
+            raise folder.error()
+        recording = Recording.join(folder.path)
         if isinstance(recording, Off):
+            folder.discard()
             raise recording.error()
         stream = KvStream(Keyed(recording.keyed), as_received=as_received)
         recorder = _Recorder(recording.emit_dict, stream)
-        with recording:
-            recording.emit_dict(stream.begin(addresses))
-            print(f"hkvtool: listening on {', '.join(map(shown, addresses))}", file=sys.stderr)
-            until = None if lasts is None else monotonic() + lasts
-            with suppress(KeyboardInterrupt):
-                listener.run(recorder.take, lambda: until is not None and monotonic() >= until)
-            listener.end(recorder.take)
+        recording.emit_dict(stream.begin(addresses))
+        print(f"hkvtool: listening on {', '.join(map(shown, addresses))}", file=sys.stderr)
+        sealer = SealerProcess(folder.path, bounds, folder.descriptors)
+        until = None if lasts is None else monotonic() + lasts
+        status = StatusLine()
+
+        def stopped() -> bool:
+            status.tell(sealer.look())
+            full = os.path.exists(os.path.join(folder.path, SWITCH))
+            return full or (until is not None and monotonic() >= until)
+
+        with status.shown(), suppress(KeyboardInterrupt):
+            listener.run(recorder.take, stopped)
+        listener.end(recorder.take)
+        recording.close()
+        trouble = sealer.end()
+        folder.end()
     if not (stream.batches or recorder.bad_count):
-        raise _nothing(recording.folder, addresses)
+        raise _nothing(folder.path, addresses)
+    if trouble:
+        print(f"hkvtool: {trouble}; what it left is in the rings", file=sys.stderr)
     _tell(listener, stream, recorder, bool(replays))
-    return ending(recording.folder, output, force=force)
+    return ending(folder.path, output, force=force)
 
 
 class _Recorder:
@@ -170,16 +201,14 @@ def _need_msgpack() -> None:
 
 
 def _settings(hash_key: Path | None) -> Settings:
-    """Nothing is dropped: there is no engine that would have to wait."""
-    from hkvtool.model.ring_format import Policy
+    """A ring that takes whole replays at once, since nothing else needs the memory."""
     from hkvtool.recorder.settings import Settings, SettingsError, fresh_key, read_key
 
     try:
-        return Settings(
-            Policy.GROW, key=fresh_key() if hash_key is None else read_key(str(hash_key))
-        )
+        key = fresh_key() if hash_key is None else read_key(str(hash_key))
     except SettingsError as e:
         raise HkvError(str(e)) from e
+    return Settings(ring_bytes=_RING_BYTES, max_bytes=4 * _RING_BYTES, key=key)
 
 
 def _tell(listener: Listener, stream: KvStream, recorder: _Recorder, replays: bool) -> None:

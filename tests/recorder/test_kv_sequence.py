@@ -168,6 +168,30 @@ def test_a_restart_whose_count_has_passed_ours_is_seen_in_the_replay() -> None:
     assert taken.counts.lost == 0
 
 
+def test_an_answer_longer_than_what_is_held_back_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hkvtool.recorder.kv_sequence.MOST_HELD", 10)
+    taken, publisher = sequence(can_replay=True), Publisher()
+    sent = [publisher.publish() for _ in range(100)]
+    taken.begin(0.0)
+    steps = taken.arrive(*sent[99], 0.0) + serve(taken, publisher, 0.1)
+    assert applied(steps) == list(range(100)) and taken.counts.lost == 0
+
+
+def test_a_gap_behind_an_answer_is_asked_for_too() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    sent = [publisher.publish() for _ in range(10)]
+    taken.begin(0.0)
+    taken.asked()
+    steps = [s for n in range(6) for s in taken.replayed(*sent[n], 0.0)]
+    # Published since the answer was made: one was lost, one is held back.
+    steps += taken.arrive(*sent[7], 0.0) + taken.replay_ended(0.0)
+    assert taken.wanted == 5
+    steps += serve(taken, publisher, 0.1)
+    assert applied(steps) == list(range(10)) and taken.counts.lost == 0
+
+
 def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hkvtool.recorder.kv_sequence.MOST_HELD", 100)
     taken = sequence()
@@ -214,3 +238,50 @@ def test_every_disturbance_ends_in_the_publishers_order(
         assert lost | set(numbers) == set(range(numbers[0], numbers[-1] + 1))
     if can_replay and numbers:
         assert lost == set() and numbers == list(range(numbers[-1] + 1))
+
+
+@given(st.integers(0, 1 << 30), st.booleans(), st.integers(5, 60))
+def test_runs_follow_each_other_whatever_the_way_does(
+    seed: int, can_replay: bool, count: int
+) -> None:
+    """Loss, duplication and restarts, on a way that keeps the order as TCP does: nothing of an
+    earlier run is applied after one of a later, and where there is a replay, all of the last run is
+    there in the end, if its beginning could be seen at all."""
+    rnd = random.Random(seed)
+    taken, publisher = sequence(can_replay=can_replay), Publisher()
+    taken.begin(0.0)
+    way: list[Batch] = []
+    steps: list[Step] = []
+    now = 0.0
+    for _ in range(count):
+        now += 0.05
+        if rnd.random() < 0.06:
+            publisher.restart()
+        batch = publisher.publish()
+        if rnd.random() < 0.7:
+            way += [batch] * rnd.choice((1, 1, 2))
+        while way and rnd.random() < 0.6:
+            steps += taken.arrive(*way.pop(0), now)
+        if rnd.random() < 0.5:
+            steps += serve(taken, publisher, now)
+        steps += taken.due(now)
+    # The last one arrives, a while later.
+    for batch in [*way, publisher.publish()]:
+        steps += taken.arrive(*batch, now)
+    steps += serve(taken, publisher, now) + taken.due(now + 2) + taken.end(now + 2)
+    seen: list[tuple[int, int]] = []
+    runs = 0
+    for step in steps:
+        if isinstance(step, Restart):
+            runs += 1
+        elif isinstance(step, Apply):
+            run, number = divmod(int(stamp(step.payload)), 1000)
+            assert number == step.number
+            seen.append((run, number))
+    assert seen == sorted(set(seen)), seen
+    assert runs <= publisher.run
+    last = [number for run, number in seen if run == publisher.run]
+    # A run whose first batches were lost and whose next one has just the number that was due
+    # cannot be told from the run before; every other restart is seen.
+    if can_replay and last[:1] == [0]:
+        assert last == list(range(len(publisher.sent)))
