@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hkvtool.probe.patterns import Maker
-from hkvtool.probe.scenario import OTHER, Pair, Scenario
+from hkvtool.probe.scenario import OTHER, Ask, Pair, Scenario
 
 
 def alone(m: Maker) -> Scenario:
@@ -69,6 +69,19 @@ def unshared(scenario: Scenario) -> Scenario:
         for group in scenario.groups
     )
     return replace(scenario, groups=groups, told=f"nothing shared: {scenario.told}", shared=0)
+
+
+def among_strangers(scenario: Scenario, m: Maker) -> Scenario:
+    """The same, and before each answer that is judged a request that has nothing to do with it:
+    what is repeated must not find only itself in the place of something else."""
+    groups: list[tuple[Ask, ...]] = []
+    subjects = {pair.subject for pair in scenario.pairs}
+    for group in scenario.groups:
+        if any(ask.name in subjects for ask in group):
+            groups.append((m.ask("a stranger", m.prompt(), "a stranger", output=1),))
+            subjects = set()
+        groups.append(group)
+    return replace(scenario, groups=tuple(groups))
 
 
 def changed(m: Maker) -> Scenario:

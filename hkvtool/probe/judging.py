@@ -11,8 +11,12 @@ from hkvtool.probe.exact import detectable, fisher, holm, interval
 
 Record = dict[str, Any]
 
-FACTOR = 3.0
-"""How far beyond the largest noise a difference must lie."""
+FACTOR, USUAL = 3.0, 0.9
+"""How far beyond the usual noise a difference must lie, and what share of the noise is usual.
+
+Not beyond the largest: a router of experts that wavers once makes a jump that would hide all else.
+Such jumps are counted as what they are, in comparisons with reuse and without.
+"""
 
 BLIND = 0.5
 """Of changed prompts, the share that must be told apart for a verdict of `same`."""
@@ -26,9 +30,10 @@ class Noise:
 
     trials: int
     largest: float
+    usual: float
     tolerance: float
     differed: int
-    """Trials beyond the tolerance all the same: tokens that differ where no probability is told."""
+    """Trials beyond the tolerance all the same."""
     void: int
     """Trials left out because the server says it reused something."""
 
@@ -36,11 +41,15 @@ class Noise:
     def of(records: Iterable[Record], least: float, fixed: float | None) -> Noise:
         kept = [r for r in records if "compared" in r]
         sound = [r for r in kept if not r["leaked"]]
-        sizes = [s for r in sound for c in r["compared"] for s in steps_of(c)]
-        largest = max((s for s in sizes if isfinite(s)), default=0.0)
-        tolerance = fixed if fixed is not None else max(least, FACTOR * largest)
+        sizes = sorted(
+            max((s for c in r["compared"] for s in steps_of(c) if isfinite(s)), default=0.0)
+            for r in sound
+        )
+        largest = sizes[-1] if sizes else 0.0
+        usual = sizes[int(USUAL * (len(sizes) - 1))] if sizes else 0.0
+        tolerance = fixed if fixed is not None else max(least, FACTOR * usual)
         differed = sum(beyond(r, tolerance) for r in sound)
-        return Noise(len(sound), largest, tolerance, differed, len(kept) - len(sound))
+        return Noise(len(sound), largest, usual, tolerance, differed, len(kept) - len(sound))
 
 
 def steps_of(compared: Record) -> list[float]:
@@ -117,7 +126,9 @@ class Judged:
         if any(t.adjusted < self.alpha for t in tests):
             return DIFFERS
         blind = self.seen[1] > 0 and self.sensitivity < BLIND
-        if not whole or blind or any(t.hits for t in tests):
+        # Where answers without reuse never jump, one that jumped with it is not explained by noise.
+        jumps = self.noise.differed + sum(t.control_hits for t in tests)
+        if not whole or blind or (not jumps and any(t.hits for t in tests)):
             return INCONCLUSIVE
         return SAME
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hkvtool.probe.controls import NOISE, ONLY_REPEATS, SENSITIVITY, unshared
+from hkvtool.probe.controls import NOISE, ONLY_REPEATS, SENSITIVITY, among_strangers, unshared
 from hkvtool.probe.dialect import Dialect
 from hkvtool.probe.judging import Judged, diverges, judge
 from hkvtool.probe.kept import Kept
@@ -20,6 +20,9 @@ from hkvtool.probe.shrinking import shrunk
 
 Made = Callable[[Maker], Scenario]
 
+_TRIED = 3
+"""How many times as many divergences are gone into as findings are wanted: noise is among them."""
+
 _FAILURES = 0.1
 """The share of trials that may fail before nothing can be said."""
 
@@ -31,7 +34,7 @@ same computation does to an answer is not measured there."""
 @dataclass(frozen=True)
 class Options:
     """`comparisons` in all, over the patterns in turn; `noise` and `sensitivity` trials before;
-    `repeats` of what diverged and as many controls; at most `findings` are gone into."""
+    `repeats` of what diverged and as many controls; it ends with so many confirmed `findings`."""
 
     comparisons: int = 200
     noise: int = 24
@@ -142,12 +145,13 @@ class Probe:
             self.told("compared", i + 1, self.options.comparisons)
             if record is not None and diverges(record, limit):
                 hits[name] = hits.get(name, 0) + 1
-                if hits[name] <= 2 and len(self.found) < self.options.findings:
+                if hits[name] <= 2 and len(self.found) < _TRIED * self.options.findings:
                     self._go_into(scenario, record)
+                    judged = self.judged()
+                    if sum(map(judged.confirmed, judged.findings)) >= self.options.findings:
+                        return
             if i % 3 == 2:
                 self._control(i)
-            if len(self.found) >= self.options.findings:
-                return
             if self._fails():
                 raise Spent("too many requests fail")
 
@@ -165,7 +169,10 @@ class Probe:
 
     def _go_into(self, scenario: Scenario, record: dict[str, Any]) -> None:
         """Something diverged: say so at once, then see whether it does again."""
-        divergence = Divergence(f"D{len(self.found) + 1}", scenario, record)
+        name = f"D{len(self.found) + 1}"
+        if "a stranger" not in {ask.name for ask in scenario.asks}:
+            scenario = among_strangers(scenario, self._maker("stranger", len(self.found), 0))
+        divergence = Divergence(name, scenario, record)
         self.found.append(divergence)
         if record:
             self.caught(divergence)

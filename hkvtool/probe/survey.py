@@ -86,7 +86,10 @@ def _look_at_metrics(survey: Survey, server: Server) -> None:
     if found:
         labels = dict(_LABEL.findall(found[1]))
         survey.block = _count(labels.get("block_size"))
-        survey.cache = survey.block * _count(labels.get("num_gpu_blocks"))
+        # Groups share the blocks, so that fewer tokens fit than blocks times their size.
+        survey.cache = _count(labels.get("kv_cache_size_tokens")) or (
+            survey.block * _count(labels.get("num_gpu_blocks"))
+        )
 
 
 def _count(value: Any) -> int:

@@ -25,8 +25,8 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
     yield ""
     void = f", {noise['void']} void" if noise["void"] else ""
     yield (
-        f"noise         largest difference {noise['largest_nats']:.2g} nats in "
-        f"{noise['comparisons']} comparisons without reuse{void}; counted from "
+        f"noise         up to {noise['usual_nats']:.2g} nats in nine of ten comparisons without "
+        f"reuse, {noise['largest_nats']:.2g} in all {noise['comparisons']}{void}; counted from "
         f"{noise['tolerance_nats']:.2g}"
     )
     yield (

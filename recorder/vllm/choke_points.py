@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from hkvtool.recorder.vllm import fingerprints
 from hkvtool.recorder.vllm import load_hooks as loads
 from hkvtool.recorder.vllm import manager_hooks as manager
 from hkvtool.recorder.vllm import pool_hooks as pool
@@ -164,6 +165,18 @@ POINTS = (
     ChokePoint(
         "transfers begun (V2)", _RUNNER2_TRANSFERS, "pre_forward", ("scheduler_output",),
         worker.transfers_begun, NOTHING, subclasses=True,
+    ),
+    ChokePoint(
+        "request added", _SCHEDULER, "add_request", ("request",), fingerprints.request_added,
+        NOTHING,
+    ),
+    ChokePoint(
+        "step run", _RUNNER, "execute_model", ("scheduler_output",),
+        fingerprints.stepped("step run"), NOTHING,
+    ),
+    ChokePoint(
+        "step run (V2)", _RUNNER2, "execute_model", ("scheduler_output",),
+        fingerprints.stepped("step run (V2)"), NOTHING,
     ),
     ChokePoint(
         "offload worker", _OFFLOAD_WORKER, "_init_worker", (), transfers.worker_made, NOTHING

@@ -53,6 +53,8 @@ class Hooks(Attachment):
         self.transfers: Any = None
         """The transfers of the connector's worker in this process, if there is one."""
         self.loads = Loads(self)
+        self.prints: Any = None
+        """What fingerprints blocks; None where nobody asked yet, False where nothing is to be."""
         self.rounds: Any = None
         """Tells again and again what holds, where the beginning is overwritten."""
         self.untold: set[str] = set()
@@ -108,6 +110,11 @@ class Hooks(Attachment):
         self._configs = [*self._configs[-3:], config]
 
     # --- pools -------------------------------------------------------------------------------
+
+    @property
+    def pools(self) -> list[PoolState]:
+        """The block pools of this process."""
+        return list(self._pools)
 
     def pool(self, pool: Any) -> PoolState:
         """What is known of a block pool; one that no manager declared is declared as it is met."""

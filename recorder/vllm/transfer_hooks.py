@@ -85,6 +85,11 @@ class Transfers:
             if job in self.reqs:
                 event["req"] = self.reqs[job]
             self.hooks.tell.event(event)
+            if self.hooks.prints:
+                self.hooks.prints.transfer_begun(
+                    kind, handle, self.groups[i][1], blocks, event.get("peer", []),
+                    self.reqs.get(job),
+                )  # fmt: skip
         self.open[job] = (kind, handles)
 
     def end(self, job: int, ok: bool, lane: str) -> None:
@@ -98,6 +103,8 @@ class Transfers:
             if not ok:
                 event["ok"] = False
             self.hooks.tell.event(event)
+            if self.hooks.prints:
+                self.hooks.prints.transfer_ended(handle, ok)
 
 
 def worker_made(hooks: Hooks, original: Any) -> Callable[..., Any]:

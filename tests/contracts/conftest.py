@@ -7,7 +7,7 @@ import pytest
 HOUSE: dict[str, str] = {
     "model": "",
     "state": "model",
-    "recorder": "model state",
+    "recorder": "model state kernels",
     "store": "model state",
     "kernels": "model",
     "engine": "model state kernels recorder",

@@ -81,12 +81,18 @@ _MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 MODELS = sorted(_MODELS)
 
 
-def make_engine(folder: Path, name: str, **options: Any) -> Any:
-    """A `vllm.LLM` of one of the models."""
+def model_folder(folder: Path, name: str) -> tuple[Path, dict[str, Any]]:
+    """Where one of the models lies, and the options that it is run with."""
     config, own = _MODELS[name]
     place = folder / name
     place.mkdir(exist_ok=True)
     (place / "config.json").write_text(json.dumps({**_COMMON, **config}))
+    return place, {"num_gpu_blocks_override": 64, **own}
+
+
+def make_engine(folder: Path, name: str, **options: Any) -> Any:
+    """A `vllm.LLM` of one of the models."""
+    place, own = model_folder(folder, name)
     if name == "deepseek4":
         _without_compute()
     from vllm import LLM
@@ -94,7 +100,7 @@ def make_engine(folder: Path, name: str, **options: Any) -> Any:
     return LLM(
         model=str(place), load_format="dummy", skip_tokenizer_init=True, enforce_eager=True,
         enable_prefix_caching=True, max_num_seqs=4, seed=0, disable_log_stats=False,
-        **{"num_gpu_blocks_override": 64, **own, **options},
+        **{**own, **options},
     )  # fmt: skip
 
 

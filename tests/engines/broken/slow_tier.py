@@ -1,0 +1,78 @@
+"""A lower tier of plain tensors; broken, it says that a load has ended while bytes are on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sitecustomize import fault
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+_STEPS = 12
+"""Steps by which a broken load is late."""
+
+
+class Copies(OffloadingWorker):
+    """Copies when asked to."""
+
+    def __init__(self, caches: Any) -> None:
+        self.caches = caches
+        self.host: dict[int, list[Any]] = {}
+        self.done: list[TransferResult] = []
+        self.late: list[tuple[int, list[tuple[Any, Any]]]] = []
+
+    def _pairs(self, near: Any, far: Any) -> Any:
+        at = 0
+        for group, size in enumerate(near.group_sizes):
+            for _ in range(size):
+                yield self._pages(group, int(near.block_ids[at])), int(far.block_ids[at])
+                at += 1
+
+    def _pages(self, group: int, block: int) -> list[Any]:
+        return [
+            self.caches.tensors[ref.tensor_idx].tensor[block]
+            for ref in self.caches.group_data_refs[group]
+        ]
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        for pages, place in self._pairs(src_spec, dst_spec):
+            self.host[place] = [page.clone() for page in pages]
+        self.done.append(TransferResult(job_id, True))
+        return True
+
+    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        copies = [
+            (page, kept.clone())
+            for pages, place in self._pairs(dst_spec, src_spec)
+            for page, kept in zip(pages, self.host[place], strict=True)
+        ]
+        if fault() == "late load":
+            self.late.append((_STEPS, copies))
+        else:
+            _copy(copies)
+        self.done.append(TransferResult(job_id, True))
+        return True
+
+    def get_finished(self) -> list[TransferResult]:
+        self.late = [(left - 1, copies) for left, copies in self.late]
+        for left, copies in self.late:
+            if left == 0:
+                _copy(copies)
+        self.late = [one for one in self.late if one[0] > 0]
+        done, self.done = self.done, []
+        return done
+
+    def wait(self, job_ids: set[int]) -> None: ...
+
+
+def _copy(copies: list[tuple[Any, Any]]) -> None:
+    for page, kept in copies:
+        page.copy_(kept)
+
+
+class SlowTierSpec(CPUOffloadingSpec):
+    """Says that this is how to copy."""
+
+    def get_worker(self, kv_caches: Any) -> Any:
+        self._worker = self._worker or Copies(kv_caches)
+        return self._worker
