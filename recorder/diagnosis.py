@@ -159,7 +159,8 @@ def _with_reason(name: str) -> str:
 
 def _attaches() -> Iterator[Fact]:
     """What the hook set for vLLM says would attach."""
-    report = importlib.import_module("hkvtool.recorder.vllm.attach").attach_report()
+    attach = importlib.import_module("hkvtool.recorder.vllm.attach")
+    report = attach.attach_report()
     if report.version is None:
         yield Fact("attaches to vllm", "no: it cannot be imported")
         return
@@ -170,6 +171,8 @@ def _attaches() -> Iterator[Fact]:
     yield Fact("evidence", evidence)
     for name, why in report.missing.items():
         yield Fact(f"  {name}", why)
+    for what in attach.NOT_SEEN:
+        yield Fact("  not seen", what)
 
 
 def _plugin() -> Iterator[Fact]:
@@ -178,7 +181,8 @@ def _plugin() -> Iterator[Fact]:
     if find_spec("vllm") is None:
         return
     value = ", ".join(names) or "no"
-    advice = "" if names else "install hkvtool beside vLLM: pip install --no-deps hkvtool"
+    here = f"{sys.executable} -m pip install --no-deps WHEEL"
+    advice = "" if names else f"vLLM does not find hkvtool: {here}, of the hkvtool you record with"
     allowed = os.environ.get("VLLM_PLUGINS")
     if names and allowed is not None and not set(names) & set(allowed.split(",")):
         advice = f"VLLM_PLUGINS leaves it out: add {names[0]}"

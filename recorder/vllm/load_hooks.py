@@ -143,7 +143,10 @@ def unseen(scheduler: Any) -> list[str]:
             found.append(f"what {named} loads, stores and sends")
         else:
             found.append(f"what {named} stores and sends, and the parts in which it loads")
-    compiled = getattr(getattr(scheduler, "vllm_config", None), "compilation_config", None)
+    config = getattr(scheduler, "vllm_config", None)
+    if getattr(config, "use_v2_model_runner", False):
+        found.append("the V2 model runner at work, on whose source its hooks rely")
+    compiled = getattr(config, "compilation_config", None)
     mode = getattr(getattr(compiled, "cudagraph_mode", None), "name", "NONE")
     if mode != "NONE":
         found.append(f"captured graphs ({mode}), which rules 801 to 803 are about")

@@ -167,3 +167,38 @@ def test_a_missing_choke_point_narrows_the_evidence(
         hooks.remove()
     assert events[0]["evidence"] == ["step", "layout"]
     assert "not_there" in events[0]["note"]
+
+
+class _Mode:  # as the engine names its modes
+    name = "FULL_AND_PIECEWISE"
+
+
+def test_what_no_hook_sees_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    import types
+
+    from hkvtool.recorder import diagnosis
+    from hkvtool.recorder.vllm.load_hooks import unseen
+
+    class NixlConnector: ...
+
+    class OffloadingConnector: ...
+
+    class MultiConnector:
+        def __init__(self, *parts: object) -> None:
+            self._connectors = list(parts)
+
+    def engine(connector: object, v2: bool = False, mode: object = None) -> object:
+        compiled = types.SimpleNamespace(cudagraph_mode=mode)
+        config = types.SimpleNamespace(use_v2_model_runner=v2, compilation_config=compiled)
+        return types.SimpleNamespace(connector=connector, vllm_config=config)
+
+    assert unseen(engine(None)) == unseen(engine(OffloadingConnector())) == []
+    assert "NixlConnector stores and sends" in unseen(engine(NixlConnector()))[0]
+    both = MultiConnector(OffloadingConnector(), NixlConnector())
+    assert "NixlConnector loads, stores and sends" in unseen(engine(both))[0]
+    found = " ".join(unseen(engine(None, v2=True, mode=_Mode)))
+    assert "V2 model runner" in found and "FULL_AND_PIECEWISE" in found
+
+    diagnosis.main()
+    told = capsys.readouterr().out
+    assert told.count("not seen") == 4 and "captured graphs" in told and "V2 model runner" in told
