@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
+from hkvtool.model.progress import ASKED, PREFIX
 from hkvtool.model.text import event_line, shown
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ TraceArgument = Annotated[
 
 _TOLD_EVERY = 4096
 """Events between two moves of a progress bar."""
+
+_LINE_EVERY = 0.25
+"""Seconds between two lines about progress."""
 
 LIMIT = 1000
 """Rows that a person is shown where no limit is given."""
@@ -168,9 +174,10 @@ _NUMBER = re.compile(r"-?[0-9,.]*")
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr while something long runs, where stderr is a terminal; else None."""
+    """A bar on stderr while something long runs, where stderr is a terminal; lines for a program
+    that asked for them; else None."""
     if not sys.stderr.isatty():
-        yield None
+        yield _in_lines(what, total) if ASKED in os.environ else None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -183,10 +190,23 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
         yield lambda done: bar.update(task, completed=done)
 
 
+def _in_lines(what: str, total: int | None) -> Callable[[int], None]:
+    last = 0.0
+
+    def told(done: int) -> None:
+        nonlocal last
+        if monotonic() - last >= _LINE_EVERY:
+            last = monotonic()
+            share = f" {100 * done // max(1, total)} %" if total else f" {done:,}"
+            print(f"{PREFIX}{shown(what)}{share}", file=sys.stderr, flush=True)
+
+    return told
+
+
 @contextmanager
 def watched_events(trace: Trace, what: str) -> Iterator[Iterator[Event]]:
     """Every event of a trace, with a bar on stderr while they go by."""
-    total = trace.count if sys.stderr.isatty() else None
+    total = trace.count if sys.stderr.isatty() or ASKED in os.environ else None
     with progress(what, total) as told:
         yield _told(trace.events(), told)
 

@@ -168,7 +168,7 @@ class Tui(Asking):
             ts if isinstance(ts, int) else None, meta.get("first_ts"),
             event.step if event is not None else None,
         )  # fmt: skip
-        pos = look.pos if look else self.wanted_pos
+        pos = min(look.pos if look else self.wanted_pos, self.session.last)
         self.query_one("#title", Lines).put([
             words.title_spans(
                 self.trace_name, str(meta.get("engine", "")), self.session.trace.count, pos,

@@ -1,5 +1,7 @@
-"""What can be done with a finding from here: confirm, explore, minimize, explain. Each is a command
-in a process of its own, told as it goes, that can be called off."""
+"""What can be done with a finding from here: confirm, explore, minimize, export, pack, explain.
+
+Each is a command in a process of its own, told as it goes, that can be called off.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from time import monotonic
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -17,9 +20,20 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from hkvtool.model.errors import Exit
+from hkvtool.model.progress import ASKED, PREFIX
 from hkvtool.model.text import shown
 from hkvtool.tui.lines import Line, heading, line
 from hkvtool.tui.widgets import LineList
+
+_TICK = 0.5
+"""Seconds between two looks at the clock while a command runs."""
+
+_CODES = {
+    Exit.OK: "done", Exit.FINDINGS: "done: it is there (1)",
+    Exit.INCONCLUSIVE: "done: that cannot be told (4)",
+}  # fmt: skip
+"""What exit codes say."""
 
 MOST_LINES = 5000
 """Lines of output that are kept; the first are dropped."""
@@ -50,6 +64,11 @@ JOBS = (
     Job("explore the orders that the edges leave open", "explore", ("--finding", "{finding}")),
     Job("minimize: the fewest events that still show it", "minimize",
         ("--finding", "{finding}", "-o", "{beside}-{finding}.jsonl", "--force")),
+    Job("export it as a test that fails as long as it is there", "export",
+        ("--format", "pytest", "--finding", "{finding}", "-o", "test_{beside}_{finding}.py",
+         "--force")),
+    Job("pack it: one file that runs elsewhere", "bundle",
+        ("--finding", "{finding}", "-o", "{beside}-{finding}.zip", "--force")),
     Job("explain it", "explain", ("{finding}",)),
 )  # fmt: skip
 
@@ -71,6 +90,7 @@ class JobScreen(ModalScreen[None]):
         self._process: asyncio.subprocess.Process | None = None
         self._said: list[Line] = []
         self.code: int | None = None
+        self._progress, self._began = "", 0.0
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
@@ -102,22 +122,36 @@ class JobScreen(ModalScreen[None]):
     async def run_job(self, arguments: Sequence[str]) -> None:
         """Run one command and show its output as it comes."""
         self._said = [heading("hkvtool " + " ".join(map(shown, arguments))), line("")]
-        self._show("running …   esc calls it off", "warn")
+        self._progress, self._began = "", monotonic()
+        self._tick()
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "hkvtool", *arguments,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(max(40, self.size.width - 16))},
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(max(40, self.size.width - 16)),
+                 ASKED: "1"},
         )  # fmt: skip
+        ticking = self.set_interval(_TICK, self._tick)
         assert process.stdout is not None
         async for raw in process.stdout:
-            self._said.append(line(shown(raw.decode("utf-8", "replace").rstrip("\n"))))
+            text = raw.decode("utf-8", "replace").rstrip("\n")
+            if text.startswith(PREFIX):
+                self._progress = shown(text.removeprefix(PREFIX))
+                self._tick()
+                continue
+            self._said.append(line(shown(text)))
             del self._said[2:-MOST_LINES]
-            self._show("running …   esc calls it off", "warn")
+            self._tick()
         self.code = await process.wait()
         self._process = None
-        role = "good" if self.code == 0 else "warn"
-        self._show(f"ended with {self.code}; esc goes back", role)
+        ticking.stop()
+        said = _CODES.get(self.code, f"ended with {self.code}")
+        self._show(f"{said}; esc goes back", "good" if self.code == 0 else "warn")
+
+    def _tick(self) -> None:
+        progress = f"{self._progress}, " if self._progress else ""
+        seconds = monotonic() - self._began
+        self._show(f"running … {progress}{seconds:.0f} s   esc calls it off", "warn")
 
     def _show(self, state: str, role: str) -> None:
         if self.is_mounted:

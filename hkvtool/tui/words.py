@@ -45,6 +45,10 @@ def title_spans(
     return line((left, "bar-bold"), (middle, "bar-dim"), (gap, "bar"), (right, "bar-bold"))
 
 
+_SHORT = {"requests": "Reqs", "transfers": "Xfers"}
+"""Views where there is little room."""
+
+
 def tab_spans(current: str, findings: int | None, width: int) -> Line:
     """The views with their keys."""
     spans: list[Span] = []
@@ -54,9 +58,7 @@ def tab_spans(current: str, findings: int | None, width: int) -> Line:
         if view == "findings" and findings:
             text += f" {findings}"
         if short and view != current:
-            text = (
-                text[:4] if view != "findings" else text[:4] + (f" {findings}" if findings else "")
-            )
+            text = _SHORT.get(view, text)
         role = "chosen" if view == current else ""
         spans += [(f" {number} ", "key" if view != current else "chosen"), (f"{text} ", role)]
     return line(*spans)
@@ -92,7 +94,8 @@ def key_pieces(view: str, width: int) -> list[KeyPiece]:
     """The keys that matter here, as far as there is room."""
     found: list[KeyPiece] = []
     used = 1
-    for action in ACTIONS:
+    # What gets one further, and out, comes first: a small screen has room for some only.
+    for action in sorted(ACTIONS, key=lambda a: (a.name not in ("help", "quit"), not a.views)):
         if not action.short or (action.views and view not in action.views):
             continue
         keys = _PAIRS.get(action.name, (keys_of(action).split()[0], ""))[0]

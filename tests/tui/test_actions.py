@@ -329,22 +329,63 @@ def test_leaving(cases, drive) -> None:  # type: ignore[no-untyped-def]
     drive(cases["A01"].bad, talk)
 
 
-def test_a_finding_is_explained_from_here(cases, drive) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("number", "code", "says", "left"),
+    [
+        (0, 1, "confirmed", None),
+        (1, 1, "", None),
+        (2, 0, "", "bad-F1.jsonl"),
+        (3, 0, "", "test_bad_F1.py"),
+        (4, 0, "", "bad-F1.zip"),
+        (5, 0, "", None),
+    ],
+    ids=["confirm", "explore", "minimize", "export", "pack", "explain"],
+)
+def test_what_can_be_done_with_a_finding(  # type: ignore[no-untyped-def]
+    cases, drive, tmp_path: Path, monkeypatch, number: int, code: int, says: str, left: str | None
+) -> None:
+    """Each job to its end, as it is chosen from the list; the screen goes on meanwhile."""
+    monkeypatch.chdir(tmp_path)
+
     async def talk(d: Driver) -> None:
-        await d.press("x")
+        await d.press("4", "x")
         d.has("what to do with it", "hkvtool replay TRACE", "minimize")
-        await d.pilot.press("up", "down", "down", "down", "down", "enter")
+        await d.pilot.press(*["down"] * number, "enter")
         screen = d.app.screen
-        for _ in range(600):
+        for _ in range(2400):
             if screen.code is not None:
                 break
             await d.pilot.pause(0.05)
         await d.pilot.pause()
-        d.has("hkvtool explain", "ended with 0")
+        assert screen.code == code, d.text
+        d.has("done", "esc goes back", says)
         await d.press("escape")
         assert d.app.screen is not screen
 
-    drive(cases["A01"].bad, talk)
+    drive(cases["B10"].bad, talk)
+    assert left is None or (tmp_path / left).stat().st_size > 100
+
+
+def test_a_job_says_how_far_it_is(cases, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    from hkvtool.tui import jobs
+
+    long = jobs.Job("search", "explore", ("--finding", "{finding}", "--budget", "100000"))
+    monkeypatch.setattr(jobs, "JOBS", (long,))
+
+    async def talk(d: Driver) -> None:
+        await d.press("4", "x")
+        await d.pilot.press("enter")
+        for _ in range(1200):
+            if d.app.screen._progress or d.app.screen.code is not None:
+                break
+            await d.pilot.pause(0.05)
+        await d.pilot.pause()
+        d.has("running … searching")
+        process = d.app.screen._process
+        await d.press("escape")
+        await process.wait()
+
+    drive(cases["B10"].bad, talk)
 
 
 def test_a_job_can_be_called_off(cases, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]

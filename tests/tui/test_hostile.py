@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hkvtool.recorder.recording import Recording
 from hkvtool.tui.actions import VIEWS
 from tests.state.hostile import hostile
 from tests.tui.conftest import Driver
@@ -88,3 +89,35 @@ def test_a_picture_without_a_terminal(cases, tmp_path: Path, hkvtool) -> None:  
     assert "first" in target.read_text()
     found = hkvtool("tui", str(cases["A01"].bad), "--screenshot", str(tmp_path / "no" / "a.svg"))
     assert found.code == 2 and "cannot write" in found.err
+
+
+@pytest.mark.parametrize("size", [(40, 10), (20, 8), (300, 100)])
+def test_any_size_while_it_runs(cases, drive, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    async def talk(d: Driver) -> None:
+        await d.pilot.resize_terminal(*size)
+        await d.settle()
+        await tour(d)
+        for key in ("4", "x", "escape", "?", "escape", ":", "escape", "f", "escape", "ctrl+p"):
+            await d.press(key)
+        await d.press("escape")
+        await d.pilot.resize_terminal(120, 40)
+        await d.settle()
+        await d.press("1")
+        d.has("quit", "time")
+
+    drive(cases["A33"].bad, talk)
+
+
+def test_a_recording_whose_names_are_hostile_is_followed(tmp_path: Path, drive) -> None:  # type: ignore[no-untyped-def]
+    made = Recording.start(tmp_path / "r.hkv")
+    assert isinstance(made, Recording)
+    made.emit("trace", format="hkv/1", engine=EVIL, evidence=["host"])
+    made.emit("pool", pool=EVIL, medium="gpu", blocks=9)
+    made.emit("group", group=EVIL, form="compressed", pool=EVIL, block_tokens=4)
+    made.emit("alloc", req=EVIL, group=EVIL, blocks=[1, 2])
+    made.emit("alloc", req=EVIL, group="none of these", blocks=[1, 200])
+    made.emit("nothing", req=7)
+    made.emit("write", blocks="x")
+
+    drive(tmp_path / "r.hkv", tour, (90, 26))
+    made.close()

@@ -13,8 +13,7 @@ from tests.tui.conftest import Driver
 FOLDER = Path(__file__).parent / "screens"
 
 SHOTS = [
-    *(("A01", (120, 40), view) for view in VIEWS),
-    ("A01", (80, 24), "map"), ("A01", (80, 24), "hit"), ("A01", (80, 24), "findings"),
+    *(("A01", size, view) for size in ((80, 24), (120, 40), (200, 60)) for view in VIEWS),
     ("B10", (120, 40), "findings"), ("B10", (200, 60), "map"), ("B10", (120, 40), "transfers"),
     ("A33", (200, 60), "findings"),
 ]  # fmt: skip
