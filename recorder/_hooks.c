@@ -16,7 +16,7 @@ enum { GROUP_BYTES = 4, TAIL = 8 };
     X(hkvtool_state) X(hooks) X(waiting) X(tell_lookup) X(removed) X(tell_removed) X(block_id)    \
     X(is_null) X(pool) X(f_code) X(f_locals) X(self) X(request_id) X(kv_cache_group_id) X(groups) \
     X(units) X(sliding) X(tell) X(alloc) X(free) X(slide) X(publish) X(front) X(evict)            \
-    X(invalidate) X(block_hash) X(comparing) X(fail) X(hash) X(keyed)
+    X(invalidate) X(block_hash) X(comparing) X(fail) X(hash) X(keyed) X(unpublish)
 #define DECLARE(name) static PyObject *n_##name;
 NAMES(DECLARE)
 
@@ -34,13 +34,6 @@ static int is_true(PyObject *owner, PyObject *name)
     int found = value == NULL ? -1 : PyObject_IsTrue(value);
     Py_XDECREF(value);
     return found;
-}
-
-static int called(PyObject *owner, PyObject *name, PyObject *value)
-{
-    PyObject *made = PyObject_CallMethodObjArgs(owner, name, value, NULL);
-    Py_XDECREF(made);
-    return made == NULL ? -1 : 0;
 }
 
 /* The pool's state where these hooks follow it; NULL without an exception where they do not. */
@@ -153,9 +146,68 @@ static PyObject *emitter(PyObject *hooks, PyObject *name)
     return found;
 }
 
+static PyObject *name_of(PyObject *ctx, PyObject *keyed, const char *tail)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(tail, TAIL), *found = NULL;
+    if (bytes == NULL)
+        return NULL;
+    found = PyDict_GetItemWithError(PyTuple_GetItem(ctx, KNOWN), bytes);
+    Py_XINCREF(found);
+    if (found == NULL && !PyErr_Occurred())
+        found = PyObject_CallMethodObjArgs(keyed, n_hash, bytes, NULL);
+    Py_DECREF(bytes);
+    return found;
+}
+
+/* What `PoolState.tell_removed` does: a hash alone here, more than one there. */
+static int tell_removed(PyObject *ctx, PyObject *state, PyObject *reason)
+{
+    PyObject *hooks = PyTuple_GetItem(ctx, HOOKS), *made = NULL;
+    PyObject *pair, *key, *id = NULL, *number = NULL, *group = NULL, *keyed = NULL, *name = NULL;
+    PyObject *emit = NULL, *none = NULL;
+    PyObject *removed = PyObject_GetAttr(state, n_removed);
+    if (removed == NULL || !PyList_CheckExact(removed) || PyList_Size(removed) != 1)
+        goto all;
+    pair = PyList_GetItem(removed, 0);
+    key = PyTuple_CheckExact(pair) && PyTuple_Size(pair) == 2 ? PyTuple_GetItem(pair, 1) : NULL;
+    if (key == NULL || !PyBytes_CheckExact(key) || PyBytes_Size(key) < TAIL + GROUP_BYTES)
+        goto all;
+    const char *end = PyBytes_AsString(key) + PyBytes_Size(key) - GROUP_BYTES;
+    const unsigned char *tail = (const unsigned char *)end;
+    number = PyLong_FromLong((long)tail[0] << 24 | tail[1] << 16 | tail[2] << 8 | tail[3]);
+    group = number == NULL ? NULL : looked_up(state, n_groups, number);
+    if (group == NULL)
+        goto all;
+    id = PyTuple_GetItem(pair, 0);
+    if ((keyed = PyObject_GetAttr(hooks, n_keyed)) == NULL
+        || (name = name_of(ctx, keyed, end - TAIL)) == NULL
+        || (emit = emitter(hooks, n_unpublish)) == NULL)
+        goto end;
+    PyObject *blocks = Py_BuildValue("[O]", id), *hashes = Py_BuildValue("[O]", name);
+    if (blocks != NULL && hashes != NULL && (none = PyList_New(0)) != NULL
+        && PyObject_SetAttr(state, n_removed, none) == 0)
+        made = PyObject_CallFunctionObjArgs(emit, group, blocks, hashes, reason, NULL);
+    Py_XDECREF(blocks);
+    Py_XDECREF(hashes);
+    goto end;
+all:
+    if (!PyErr_Occurred())
+        made = PyObject_CallMethodObjArgs(state, n_tell_removed, reason, NULL);
+end:
+    Py_XDECREF(none);
+    Py_XDECREF(emit);
+    Py_XDECREF(name);
+    Py_XDECREF(keyed);
+    Py_XDECREF(group);
+    Py_XDECREF(number);
+    Py_XDECREF(removed);
+    Py_XDECREF(made);
+    return made == NULL ? -1 : 0;
+}
+
 /* --- blocks handed out: (blocks, pool) ------------------------------------------------------ */
 
-static int tell_waiting(PyObject *hooks, PyObject *state, PyObject *reason)
+static int tell_waiting(PyObject *ctx, PyObject *hooks, PyObject *state, PyObject *reason)
 {
     PyObject *waiting = PyObject_GetAttr(hooks, n_waiting);
     int gone = waiting == NULL ? -1 : 0;
@@ -167,7 +219,7 @@ static int tell_waiting(PyObject *hooks, PyObject *state, PyObject *reason)
     Py_XDECREF(waiting);
     if (gone == 0)
         gone = is_true(state, n_removed);
-    return gone > 0 ? called(state, n_tell_removed, reason) : gone;
+    return gone > 0 ? tell_removed(ctx, state, reason) : gone;
 }
 
 static PyObject *handed_out(PyObject *ctx, PyObject *const *args, Py_ssize_t count)
@@ -186,7 +238,7 @@ static PyObject *handed_out(PyObject *ctx, PyObject *const *args, Py_ssize_t cou
             result = otherwise(ctx, args, count);
         goto end;
     }
-    if (tell_waiting(hooks, state, n_evict) < 0)
+    if (tell_waiting(ctx, hooks, state, n_evict) < 0)
         goto end;
     Py_ssize_t size = PyList_Size(args[0]);
     ids = PyList_New(size);
@@ -271,7 +323,7 @@ static PyObject *given_back(PyObject *ctx, PyObject *const *args, Py_ssize_t cou
         goto end;
     }
     int gone = is_true(state, n_removed);
-    if (gone < 0 || (gone && called(state, n_tell_removed, n_invalidate) < 0))
+    if (gone < 0 || (gone && tell_removed(ctx, state, n_invalidate) < 0))
         goto end;
     if ((ids = ids_of(args[1], args[0])) == NULL)
         goto end;
@@ -352,19 +404,6 @@ static PyObject *inserting(PyObject *ctx, PyObject *const *args, Py_ssize_t coun
     if (compared <= 0)
         return otherwise(ctx, args, count);
     Py_RETURN_NONE;
-}
-
-static PyObject *name_of(PyObject *ctx, PyObject *keyed, const char *tail)
-{
-    PyObject *bytes = PyBytes_FromStringAndSize(tail, TAIL), *found = NULL;
-    if (bytes == NULL)
-        return NULL;
-    found = PyDict_GetItemWithError(PyTuple_GetItem(ctx, KNOWN), bytes);
-    Py_XINCREF(found);
-    if (found == NULL && !PyErr_Occurred())
-        found = PyObject_CallMethodObjArgs(keyed, n_hash, bytes, NULL);
-    Py_DECREF(bytes);
-    return found;
 }
 
 static int tell_run(PyObject *emit, PyObject *group, PyObject *blocks, PyObject *hashes,
@@ -480,6 +519,63 @@ end:
     return ended(ctx, result);
 }
 
+/* --- hashes that are gone: (hashes, pool, block) ------------------------------------------------ */
+
+static PyObject *gone(PyObject *ctx, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *list = NULL, *id = NULL, *result = NULL;
+    PyObject *state = count == 3 && PyList_CheckExact(args[0]) ? state_of(ctx, args[1]) : NULL;
+    if (state == NULL) {
+        if (!PyErr_Occurred())
+            result = otherwise(ctx, args, count);
+        return ended(ctx, result);
+    }
+    if ((list = PyObject_GetAttr(state, n_removed)) == NULL
+        || (id = PyObject_GetAttr(args[2], n_block_id)) == NULL)
+        goto end;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[0]); i++) {
+        PyObject *key = PyObject_Bytes(PyList_GetItem(args[0], i));
+        PyObject *pair = key == NULL ? NULL : PyTuple_Pack(2, id, key);
+        int failed = pair == NULL || PyList_Append(list, pair) < 0;
+        Py_XDECREF(pair);
+        Py_XDECREF(key);
+        if (failed)
+            goto end;
+    }
+    Py_INCREF(Py_None);
+    result = Py_None;
+end:
+    Py_XDECREF(id);
+    Py_XDECREF(list);
+    Py_DECREF(state);
+    return ended(ctx, result);
+}
+
+/* --- blocks that go to the head of the free list: (blocks,) --------------------------------------- */
+
+static PyObject *ahead(PyObject *ctx, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 1 || !PyList_CheckExact(args[0]))
+        return otherwise(ctx, args, count);
+    Py_ssize_t size = PyList_Size(args[0]);
+    if (size == 0)
+        Py_RETURN_NONE;
+    PyObject *ids = PyList_New(size), *result = NULL;
+    for (Py_ssize_t i = 0; ids != NULL && i < size; i++) {
+        PyObject *id = PyObject_GetAttr(PyList_GetItem(args[0], i), n_block_id);
+        if (id == NULL)
+            goto end;
+        PyList_SetItem(ids, i, id);
+    }
+    if (ids != NULL && PyObject_SetAttr(PyTuple_GetItem(ctx, HOOKS), n_front, ids) == 0) {
+        Py_INCREF(Py_None);
+        result = Py_None;
+    }
+end:
+    Py_XDECREF(ids);
+    return ended(ctx, result);
+}
+
 /* --- the functions, each with what it knows --------------------------------------------------- */
 
 #define FUNCTION(name) \
@@ -487,7 +583,7 @@ end:
 
 static PyMethodDef tellers[] = {
     FUNCTION(handed_out), FUNCTION(given_back), FUNCTION(filling),    FUNCTION(filled),
-    FUNCTION(inserting),  {NULL, NULL, 0, NULL},
+    FUNCTION(inserting),  FUNCTION(gone),       FUNCTION(ahead),      {NULL, NULL, 0, NULL},
 };
 
 static PyObject *make_teller(PyObject *module, PyObject *args)

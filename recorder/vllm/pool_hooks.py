@@ -110,7 +110,7 @@ def prepend_n(hooks: Hooks, original: Any) -> Callable[..., Any]:
             except Exception as e:
                 hooks.fail("free order", e)
 
-    return preceded(original, first, "blocks")
+    return preceded(original, common("ahead", "free order", hooks, first), "blocks")
 
 
 def touch(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -180,7 +180,7 @@ def remove_hashes(hooks: Hooks, original: Any) -> Callable[..., Any]:
         except Exception as e:
             hooks.fail("unpublish", e)
 
-    return followed(original, then, "self", "block")
+    return followed(original, common("gone", "unpublish", hooks, then), "self", "block")
 
 
 def insert_hash(hooks: Hooks, original: Any) -> Callable[..., Any]:
