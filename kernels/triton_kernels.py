@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -31,21 +31,37 @@ from hkvtool.kernels.triton_sources import (
     _zero,
 )
 
-SHAPES = {
-    "gather": (1024, 2, 8), "scatter": (1024, 2, 8), "stamp": (1024, 2, 8), "zero": (1024, 2, 8),
-    "verify": (1024, 2, 8), "poison": (1024, 2, 8), "swap": (512, 1, 4),
-}  # fmt: skip
-"""Of each operation the units that a program has in hand at once, how many times it does so, and
-its warps."""
 
-SUMMED = (1024, 16, 8)
-"""The same for `fingerprint`: words in a tile, words of one row in it, warps."""
+class Shape(NamedTuple):
+    """How a kernel divides its work."""
+
+    tile: int
+    """Units that a program has in hand at once."""
+    times: int
+    """How many times it does so; of `fingerprint`, words of one row in a tile."""
+    warps: int
+    stages: int = 1
+    """Tiles that are asked for ahead, and one."""
+
+
+SHAPES = {
+    "gather": {16: Shape(512, 1, 4), 8: Shape(512, 1, 4), 4: Shape(512, 2, 4)},
+    "scatter": {16: Shape(512, 1, 4), 8: Shape(512, 2, 4), 4: Shape(512, 4, 4)},
+    "stamp": {16: Shape(1024, 1, 8), 8: Shape(512, 1, 4), 4: Shape(512, 1, 4)},
+    "zero": {16: Shape(1024, 1, 8), 8: Shape(512, 1, 4), 4: Shape(512, 1, 4)},
+    "verify": {16: Shape(512, 4, 4), 8: Shape(1024, 4, 8), 4: Shape(512, 2, 4)},
+    "poison": {16: Shape(1024, 2, 8), 8: Shape(1024, 2, 8), 4: Shape(512, 1, 4)},
+    "fingerprint": {16: Shape(1024, 16, 4), 8: Shape(512, 16, 4), 4: Shape(512, 8, 4)},
+    "swap": {16: Shape(512, 1, 4), 8: Shape(512, 1, 4), 4: Shape(512, 1, 4)},
+}
+"""Of each operation by the narrowest of its units (4: or narrower), the fastest of those that
+``tests/gpu_check.py --sweep`` tries."""
 
 DEPTH = 8
 """Tiles of one long row that one program takes; what is longer is the work of several."""
 
 JUDGED = 256
-"""Rows whose stamps a program reads at once."""
+"""The most rows of a program that judges stamps: it has them all in hand at once."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,8 @@ class _Plan:
     """How rows divide into units."""
 
     widths: tuple[int, ...]
-    """Bytes of a unit, by kind: segments side by side in the row and of one length."""
+    """Bytes of a unit, by kind: segments side by side in the row, of one length but for the last,
+    which may be shorter."""
     counts: tuple[int, ...]
     """Units of a segment, by kind."""
     rows: int
@@ -76,28 +93,37 @@ def _divisor(by: int, most: int) -> tuple[int, int]:
     return (1 << shift) // by + 1, shift
 
 
+def _widths(lengths: Sequence[int], words: Sequence[int]) -> tuple[int, ...]:
+    """Of each segment the widest unit that it divides into, in the row as in its place."""
+    found, at = [], 0
+    for length, word in zip(lengths, words, strict=True):
+        bits = length | word | at
+        found.append(bits & -bits)
+        at += length
+    return tuple(found)
+
+
 @lru_cache(maxsize=1024)
 def _plan(
-    lengths: tuple[int, ...], words: tuple[int, ...], tile: int, times: int, device: torch.device
-) -> _Plan:
+    lengths: tuple[int, ...], words: tuple[int, ...], tile: int, times: int, cap: int,
+    device: torch.device,
+) -> _Plan:  # fmt: skip
     """The plan for rows of segments of such lengths and places, cached by geometry."""
     kinds: list[list[int]] = []
-    at = 0
-    for s, (length, word) in enumerate(zip(lengths, words, strict=True)):
-        bits = length | word | at
-        width = bits & -bits
-        if kinds and kinds[-1][:2] == [length, width]:
-            kinds[-1][2] += 1
+    at, before = 0, 0
+    for s, (length, width) in enumerate(zip(lengths, _widths(lengths, words), strict=True)):
+        if kinds and width == kinds[-1][1] and length <= before == kinds[-1][0]:
+            kinds[-1][2] += length // width
         else:
-            kinds.append([length, width, 1, s, at])
-        at += length
-    most = max(length // width * many for length, width, many, *_ in kinds)
-    rows = max(1, tile * times // most)
+            kinds.append([length, width, length // width, s, at])
+        at, before = at + length, length
+    most = max(whole for _, _, whole, *_ in kinds)
+    rows = min(cap, max(1, tile * times // most))
     abouts = []
-    for length, width, many, first, at in kinds:
+    for length, width, whole, first, at in kinds:
         units = length // width
-        abouts.append((units * many, *_divisor(units * many, rows * units * many), units,
-                       *_divisor(units, units * many), first, at))  # fmt: skip
+        abouts.append((whole, *_divisor(whole, rows * whole), units, *_divisor(units, whole),
+                       first, at))  # fmt: skip
     return _Plan(
         tuple(kind[1] for kind in kinds), tuple(kind[0] // kind[1] for kind in kinds),
         rows, -(-most // (tile * DEPTH)) if rows == 1 else 1,
@@ -111,15 +137,20 @@ class _Units:
 
     def __init__(self, operation: str, buffer: torch.Tensor, rows: Rows, limit: int = 16,
                  lengths: tuple[int, ...] = ()) -> None:  # fmt: skip
-        self.tile, times, self.warps = SHAPES[operation]
         self.buffer = buffer
         self.starts = sent(rows.starts, buffer.device).contiguous()
         self.count, self.segments = len(rows), len(rows.lengths)
         lengths = lengths or rows.lengths
         bits = buffer.data_ptr() | limit | 16
         words = tuple(min(word, bits & -bits) for word in rows.words[: len(lengths)])
-        self.plan = _plan(lengths, words, self.tile, times, buffer.device)
-        self.head = lengths[0] >= BYTES and self.plan.widths[0] >= 8
+        widths = _widths(lengths, words)
+        self.head = widths[0] if lengths[0] >= BYTES and widths[0] >= 8 else 0
+        if self.head and operation == "verify":
+            # Every unit is held against the row's first ones: as they begin, so may it.
+            words = tuple(min(word, self.head) for word in words)
+        self.shape = SHAPES[operation][max(4, min(widths))]
+        cap = JUDGED if operation in ("verify", "poison") else 1 << 16
+        self.plan = _plan(lengths, words, self.shape.tile, self.shape.times, cap, buffer.device)
 
     @property
     def split(self) -> bool:
@@ -132,8 +163,8 @@ class _Units:
         judges = constants.get("JUDGE", False) and self.split
         kernel[(-(-self.count // plan.rows), 1 if judges else plan.parts)](
             self.buffer, self.starts, *given, plan.abouts, self.count, self.segments, *extra,
-            plan.rows, WIDTHS=plan.code, KINDS=len(plan.widths), T=self.tile,
-            num_warps=self.warps, **constants,
+            plan.rows, WIDTHS=plan.code, KINDS=len(plan.widths), T=self.shape.tile,
+            STAGES=self.shape.stages, num_warps=self.shape.warps, **constants,
         )  # fmt: skip
 
 
@@ -215,7 +246,8 @@ def verify(
     for stage in _stages(units, "WHOLE"):
         units.run(_verify, found.view(torch.uint8), due, care, wrong,
                   extra=(WORDS if len(care) > 1 else 0,), HEAD=units.head,
-                  CHECK=rows.row_bytes >= BYTES, N=JUDGED, **stage)  # fmt: skip
+                  CHECK=rows.row_bytes >= BYTES,
+                  N=triton.next_power_of_2(units.plan.rows), **stage)  # fmt: skip
     return wrong.view(torch.bool), found
 
 
@@ -224,15 +256,15 @@ def fingerprint(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
     sums = torch.empty(len(rows), dtype=torch.int64, device=buffer.device)
     if not len(rows):
         return sums
-    units = _Units("verify", buffer, rows)
-    tile, across, warps = SUMMED
+    units = _Units("fingerprint", buffer, rows)
+    tile, across, warps, stages = units.shape
     wide = [min(across * 8 // min(width, 8), triton.next_power_of_2(count * max(1, width // 8)))
             for width, count in zip(units.plan.widths, units.plan.counts, strict=True)]  # fmt: skip
     down = max(1, tile // max(wide))
     _sum[(-(-len(rows) // down),)](
         buffer, units.starts, sums, units.plan.abouts, len(rows), units.segments, rows.row_bytes,
-        WIDTHS=units.plan.code, KINDS=len(wide), R=down, ODD_=ODD, num_warps=warps,
-        ACROSS=sum((w.bit_length() - 1) << 4 * c for c, w in enumerate(wide)),
+        WIDTHS=units.plan.code, KINDS=len(wide), R=down, STAGES=stages, ODD_=ODD,
+        ACROSS=sum((w.bit_length() - 1) << 4 * c for c, w in enumerate(wide)), num_warps=warps,
     )  # fmt: skip
     return sums
 
@@ -246,7 +278,8 @@ def poison(buffer: torch.Tensor, rows: Rows, *, lifted: bool = False) -> None:
     due = torch.empty(len(rows), dtype=torch.int8, device=buffer.device)
     for stage in _stages(units, "WRITE"):
         units.run(_poison, found.view(torch.uint8), due, HEAD=units.head, FLIP=FREED,
-                  LIFTED=lifted, N=JUDGED, **stage)  # fmt: skip
+                  LIFTED=lifted,
+                  N=triton.next_power_of_2(units.plan.rows), **stage)  # fmt: skip
 
 
 def _meet(source: torch.Tensor, target: torch.Tensor, size: int) -> bool:
@@ -285,11 +318,13 @@ def swap(
     low |= source.data_ptr() | target.data_ptr()
     low |= 16
     width = low & -low
-    tile, _, warps = SHAPES["swap"]
-    _move[len(here), -(-size // (width * tile))](
-        source, target, sent(here, device).contiguous(), sent(there, device).contiguous(),
-        size // width, W=width, T=tile, num_warps=warps,
-    )  # fmt: skip
+    tile, _, warps, _ = SHAPES["swap"][max(4, width)]
+    tiles = -(-size // (width * tile))
+    # Sent at once: two transfers take as long as copying many a block.
+    places = sent(torch.stack((here, there.to(here.device))), device)
+    _move[(len(here) * tiles,)](
+        source, target, places, len(here), size // width, tiles, W=width, T=tile, num_warps=warps
+    )
 
 
 def compress(values: torch.Tensor, block: int, scale: str = "fp32") -> torch.Tensor:

@@ -71,10 +71,12 @@ def _as_words(bytes_, W: tl.constexpr):
 @triton.jit
 def _carried(
     buffer, starts, packed, about, count, segments, total, W: tl.constexpr, T: tl.constexpr,
-    OUT: tl.constexpr,
+    STAGES: tl.constexpr, OUT: tl.constexpr,
 ):  # fmt: skip
     whole, factor, shift, units, by, down, first, begin = _kind(about)
-    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+    for chunk in tl.range(
+        tl.program_id(1) * T, count * whole, tl.num_programs(1) * T, num_stages=STAGES
+    ):
         unit = chunk + tl.arange(0, T)
         there = unit < count * whole
         row, byte, at = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
@@ -90,7 +92,8 @@ def _carried(
 @triton.jit(do_not_specialize=["n", "segments", "total", "R"])
 def _carry(
     buffer, starts, packed, abouts, n, segments, total, R,
-    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, OUT: tl.constexpr,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr,
+    OUT: tl.constexpr,
 ):  # fmt: skip
     """Rows out of their places into packed ones of `total` bytes, or back."""
     base, count = _rows(n, R)
@@ -98,13 +101,17 @@ def _carry(
         _carried(buffer, starts + base * segments,
                  packed + tl.multiple_of(base * total, 1 << ((WIDTHS >> (3 * c)) & 7)),
                  abouts + c * 8, count, segments, total, 1 << ((WIDTHS >> (3 * c)) & 7), T,
-                 OUT)  # fmt: skip
+                 STAGES, OUT)  # fmt: skip
 
 
 @triton.jit
-def _cleared(buffer, starts, about, count, segments, W: tl.constexpr, T: tl.constexpr):
+def _cleared(
+    buffer, starts, about, count, segments, W: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr
+):
     whole, factor, shift, units, by, down, first, begin = _kind(about)
-    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+    for chunk in tl.range(
+        tl.program_id(1) * T, count * whole, tl.num_programs(1) * T, num_stages=STAGES
+    ):
         unit = chunk + tl.arange(0, T)
         there = unit < count * whole
         _, byte, _ = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
@@ -117,21 +124,23 @@ def _cleared(buffer, starts, about, count, segments, W: tl.constexpr, T: tl.cons
 @triton.jit(do_not_specialize=["n", "segments", "R"])
 def _zero(
     buffer, starts, abouts, n, segments, R,
-    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     base, count = _rows(n, R)
     for c in tl.static_range(KINDS):
         _cleared(buffer, starts + base * segments, abouts + c * 8, count, segments,
-                 1 << ((WIDTHS >> (3 * c)) & 7), T)  # fmt: skip
+                 1 << ((WIDTHS >> (3 * c)) & 7), T, STAGES)  # fmt: skip
 
 
 @triton.jit
 def _filled(
     buffer, starts, stamps, due, about, count, segments, W: tl.constexpr, T: tl.constexpr,
-    SOME: tl.constexpr,
+    STAGES: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
     whole, factor, shift, units, by, down, first, begin = _kind(about)
-    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+    for chunk in tl.range(
+        tl.program_id(1) * T, count * whole, tl.num_programs(1) * T, num_stages=STAGES
+    ):
         unit = chunk + tl.arange(0, T)
         there = unit < count * whole
         row, byte, at = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
@@ -147,161 +156,178 @@ def _filled(
 @triton.jit(do_not_specialize=["n", "segments", "R"])
 def _stamp(
     buffer, starts, stamps, abouts, n, segments, R,
-    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     base, count = _rows(n, R)
     for c in tl.static_range(KINDS):
         _filled(buffer, starts + base * segments, stamps + base * 32, stamps, abouts + c * 8,
-                count, segments, 1 << ((WIDTHS >> (3 * c)) & 7), T, False)  # fmt: skip
+                count, segments, 1 << ((WIDTHS >> (3 * c)) & 7), T, STAGES, False)  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n", "segments", "R"])
 def _poison(
     buffer, starts, found, due, abouts, n, segments, R,
-    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, HEAD: tl.constexpr,
-    JUDGE: tl.constexpr, WRITE: tl.constexpr, FLIP: tl.constexpr, LIFTED: tl.constexpr,
-    N: tl.constexpr,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr,
+    HEAD: tl.constexpr, JUDGE: tl.constexpr, WRITE: tl.constexpr, FLIP: tl.constexpr,
+    LIFTED: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Which rows hold a stamp that is not marked yet (or, lifted, one that is): JUDGE; those with
-    the mark flipped: WRITE. With HEAD a stamp is read off the first segment, else it is in
-    `found`. Rows that are the work of several programs are judged before any is written."""
+    the mark flipped: WRITE. With HEAD a stamp is read off the first segment, which begins on so
+    many bytes, else it is in `found`. No program has more than N rows; those that are the work of
+    several are judged before any is written."""
     base, count = _rows(n, R)
     starts += base * segments
     found += base * 32
     due += base
     if JUDGE:
-        for chunk in range(0, count, N):
-            row = chunk + tl.arange(0, N)
-            there = row < count
-            held = _stamps_at(buffer, starts, segments, found, row, there, HEAD)
-            w0, w1, w2, w3 = _four(held, there)
-            good = _checked(w0, w1, w2)
-            if LIFTED:
-                good = good ^ FLIP
-            tl.store(due + row, (w3 == good).to(tl.int8), mask=there)
-            _keep(found, row, there, w0, w1, w2, w3 ^ FLIP)
+        row = tl.arange(0, N)
+        there = row < count
+        held = _stamps_at(buffer, starts, segments, found, row, there, HEAD)
+        words = tl.load(held, mask=there[:, None], other=0)
+        good = _checked(_word(words, 0), _word(words, 1), _word(words, 2))
+        if LIFTED:
+            good = good ^ FLIP
+        tl.store(due + row, (_word(words, 3) == good).to(tl.int8), mask=there)
+        last = (tl.arange(0, 4) == 3)[None, :]
+        tl.store(_own(found, row), tl.where(last, words ^ FLIP, words), mask=there[:, None])
     if JUDGE and WRITE:
         tl.debug_barrier()
     if WRITE:
         for c in tl.static_range(KINDS):
             _filled(buffer, starts, found, due, abouts + c * 8, count, segments,
-                    1 << ((WIDTHS >> (3 * c)) & 7), T, True)  # fmt: skip
+                    1 << ((WIDTHS >> (3 * c)) & 7), T, STAGES, True)  # fmt: skip
+
+
+@triton.jit
+def _own(found, row):
+    """Where each row's four words are kept."""
+    return (found + row * 32).to(tl.pointer_type(tl.int64))[:, None] + tl.arange(0, 4)[None, :]
 
 
 @triton.jit
 def _stamps_at(buffer, starts, segments, found, row, there, HEAD: tl.constexpr):
-    """Where the stamps are that rows hold."""
+    """Where the words are of the stamps that rows hold."""
     if HEAD:
-        held = buffer + tl.load(starts + row * segments, mask=there, other=0)
+        first = tl.multiple_of(tl.load(starts + row * segments, mask=there, other=0), HEAD)
+        return _own(buffer + first, row * 0)
     else:
-        held = found + row * 32
-    return held.to(tl.pointer_type(tl.int64))
+        return _own(found, row)
 
 
 @triton.jit
-def _four(words, there):
-    w0 = tl.load(words, mask=there, other=0)
-    w1 = tl.load(words + 1, mask=there, other=0)
-    w2 = tl.load(words + 2, mask=there, other=0)
-    w3 = tl.load(words + 3, mask=there, other=0)
-    return w0, w1, w2, w3
-
-
-@triton.jit
-def _keep(found, row, there, w0, w1, w2, w3):
-    words = (found + row * 32).to(tl.pointer_type(tl.int64))
-    tl.store(words, w0, mask=there)
-    tl.store(words + 1, w1, mask=there)
-    tl.store(words + 2, w2, mask=there)
-    tl.store(words + 3, w3, mask=there)
+def _word(words, which: tl.constexpr):
+    """One of the four words of each row."""
+    return tl.sum(tl.where((tl.arange(0, 4) == which)[None, :], words, 0), axis=1)
 
 
 @triton.jit
 def _gone_through(
-    buffer, starts, found, wrong, about, count, segments, W: tl.constexpr, T: tl.constexpr
-):
+    buffer, starts, found, wrong, about, count, segments, W: tl.constexpr, T: tl.constexpr,
+    STAGES: tl.constexpr, HEAD: tl.constexpr, CLEAR: tl.constexpr,
+):  # fmt: skip
     whole, factor, shift, units, by, down, first, begin = _kind(about)
-    for chunk in range(tl.program_id(1) * T, count * whole, tl.num_programs(1) * T):
+    for chunk in tl.range(
+        tl.program_id(1) * T, count * whole, tl.num_programs(1) * T, num_stages=STAGES
+    ):
         unit = chunk + tl.arange(0, T)
         there = unit < count * whole
         row, byte, at = _unit(unit, starts, segments, there, whole, factor, shift, units, by, down,
                               first, begin, W)  # fmt: skip
         here = tl.load(_as_words(buffer + byte, W), mask=there[:, None], other=0)
-        own = _as_words(found + row * 32 + tl.multiple_of(at % 32, W), W)
+        if HEAD:
+            # The row's own first bytes: nobody has to have found them before.
+            held = buffer + tl.multiple_of(
+                tl.load(starts + row * segments, mask=there, other=0), W)  # fmt: skip
+        else:
+            held = found + row * 32
+        own = _as_words(held + tl.multiple_of(at % 32, W), W)
         due = tl.load(own, mask=there[:, None], other=0)
         # Few rows are torn: what says so is written by whoever sees it, all the same.
         torn = tl.max((here != due).to(tl.int32), axis=1) != 0
         tl.store(wrong + row, tl.full((T,), 1, tl.int8), mask=torn)
-        check = (found + row * 32 + 24).to(tl.pointer_type(tl.int64))
-        tl.store(check, tl.zeros((T,), tl.int64), mask=torn)
+        if CLEAR:
+            check = (found + row * 32 + 24).to(tl.pointer_type(tl.int64))
+            tl.store(check, tl.zeros((T,), tl.int64), mask=torn)
 
 
 @triton.jit(do_not_specialize=["n", "segments", "step", "R"])
 def _verify(
     buffer, starts, found, expected, fields, wrong, abouts, n, segments, step, R,
-    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, HEAD: tl.constexpr,
-    JUDGE: tl.constexpr, WHOLE: tl.constexpr, CHECK: tl.constexpr, N: tl.constexpr,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr,
+    HEAD: tl.constexpr, JUDGE: tl.constexpr, WHOLE: tl.constexpr, CHECK: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
     """Is the stamp that begins each row the one that is due: JUDGE; and does the row go on with
-    it to its end: WHOLE. HEAD as in `_poison`; `step` is 0 where all rows have one `fields`."""
+    it to its end: WHOLE. HEAD and N as in `_poison`; `step` is 0 where all rows have one `fields`.
+
+    A program that does both asks for stamps first, but looks at them last: by then they are
+    there."""
     base, count = _rows(n, R)
     starts += base * segments
     found += base * 32
     wrong += base
+    row = tl.arange(0, N)
+    there = row < count
     if JUDGE:
-        expected += base * 4
-        fields += base * step
-        for chunk in range(0, count, N):
-            row = chunk + tl.arange(0, N)
-            there = row < count
-            held = _stamps_at(buffer, starts, segments, found, row, there, HEAD)
-            w0, w1, w2, w3 = _four(held, there)
-            d0, d1, d2, d3 = _four(expected + row * 4, there)
-            f0, f1, f2, f3 = _four(fields + row * step, there)
-            other = ((w0 ^ d0) & f0) | ((w1 ^ d1) & f1) | ((w2 ^ d2) & f2) | ((w3 ^ d3) & f3)
-            bad = other != 0
-            if CHECK:
-                bad = bad | (w3 != _checked(w0, w1, w2))
-            tl.store(wrong + row, bad.to(tl.int8), mask=there)
-            if HEAD:
-                _keep(found, row, there, w0, w1, w2, w3)
+        held = _stamps_at(buffer, starts, segments, found, row, there, HEAD)
+        words = tl.load(held, mask=there[:, None], other=0)
+        along = tl.arange(0, 4)[None, :]
+        due = tl.load(expected + base * 4 + row[:, None] * 4 + along, mask=there[:, None], other=0)
+        care = fields + base * step + tl.multiple_of(row * step, 4)[:, None] + along
+        mask = tl.load(care, mask=there[:, None], other=0)
     if JUDGE and WHOLE:
+        tl.store(wrong + row, tl.zeros((N,), tl.int8), mask=there)
         tl.debug_barrier()
     if WHOLE:
         for c in tl.static_range(KINDS):
             _gone_through(buffer, starts, found, wrong, abouts + c * 8, count, segments,
-                          1 << ((WIDTHS >> (3 * c)) & 7), T)  # fmt: skip
+                          1 << ((WIDTHS >> (3 * c)) & 7), T, STAGES, HEAD if JUDGE else 0,
+                          not JUDGE)  # fmt: skip
+    if JUDGE and WHOLE:
+        tl.debug_barrier()
+    if JUDGE:
+        bad = tl.max((((words ^ due) & mask) != 0).to(tl.int32), axis=1) != 0
+        if CHECK:
+            good = _checked(_word(words, 0), _word(words, 1), _word(words, 2))
+            bad = bad | (_word(words, 3) != good)
+        if WHOLE:
+            torn = tl.load(wrong + row, mask=there, other=0) != 0
+            bad = bad | torn
+            words = tl.where(torn[:, None] & (along == 3), 0, words)
+        tl.store(wrong + row, bad.to(tl.int8), mask=there)
+        tl.store(_own(found, row), words, mask=there[:, None])
 
 
 @triton.jit
 def _summed(
     buffer, starts, row, about, there, segments,
-    W: tl.constexpr, B: tl.constexpr, C: tl.constexpr, R: tl.constexpr, ODD_: tl.constexpr,
+    W: tl.constexpr, B: tl.constexpr, C: tl.constexpr, R: tl.constexpr, STAGES: tl.constexpr,
+    ODD_: tl.constexpr,
 ):  # fmt: skip
     """What words of `B` bytes, C across, of one kind of segments come to."""
-    count = tl.load(about + 3) * (W // B)
-    pieces = tl.load(about) // tl.load(about + 3)
+    whole, units = tl.load(about) * (W // B), tl.load(about + 3) * (W // B)
+    first, begin = tl.load(about + 6), tl.load(about + 7)
+    chunks = (units + C - 1) // C
     acc = tl.zeros((R, C), dtype=tl.int64)
-    for piece in range(pieces):
-        at = tl.load(about + 7) + piece * count * B
-        place = starts + row * segments + tl.load(about + 6) + piece
-        first = tl.multiple_of(tl.load(place, mask=there, other=0), W)
+    for step in tl.range(0, (whole + units - 1) // units * chunks, num_stages=STAGES):
+        piece = step // chunks
+        place = starts + row * segments + first + piece
+        start = tl.multiple_of(tl.load(place, mask=there, other=0), W)
         if B == 8:
-            words = (buffer + first).to(tl.pointer_type(tl.int64))
+            words = (buffer + start).to(tl.pointer_type(tl.int64))
         elif B == 4:
-            words = (buffer + first).to(tl.pointer_type(tl.int32))
+            words = (buffer + start).to(tl.pointer_type(tl.int32))
         elif B == 2:
-            words = (buffer + first).to(tl.pointer_type(tl.int16))
+            words = (buffer + start).to(tl.pointer_type(tl.int16))
         else:
-            words = buffer + first
-        for chunk in range(0, count, C):
-            along = chunk + tl.arange(0, C)
-            mask = there[:, None] & (along < count)[None, :]
-            here = tl.load(words[:, None] + along[None, :], mask=mask, other=0).to(tl.int64)
-            byte = (at + along * B).to(tl.int64)
-            if B < 8:
-                here = (here & ((1 << (8 * B)) - 1)) << ((byte % 8) * 8)[None, :]
-            acc += here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
+            words = buffer + start
+        along = (step - piece * chunks) * C + tl.arange(0, C)
+        mask = there[:, None] & ((along < units) & (along < whole - piece * units))[None, :]
+        here = tl.load(words[:, None] + along[None, :], mask=mask, other=0).to(tl.int64)
+        byte = (begin + (piece * units + along) * B).to(tl.int64)
+        if B < 8:
+            here = (here & ((1 << (8 * B)) - 1)) << ((byte % 8) * 8)[None, :]
+        acc += here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
     return tl.sum(acc, axis=1)
 
 
@@ -309,7 +335,7 @@ def _summed(
 def _sum(
     buffer, starts, sums, abouts, n, segments, total,
     WIDTHS: tl.constexpr, KINDS: tl.constexpr, ACROSS: tl.constexpr, R: tl.constexpr,
-    ODD_: tl.constexpr,
+    STAGES: tl.constexpr, ODD_: tl.constexpr,
 ):  # fmt: skip
     """Checksums of R rows, word by word as many across as `ACROSS` has for their kind."""
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
@@ -319,19 +345,20 @@ def _sum(
         result += _summed(
             buffer, starts, row, abouts + c * 8, there, segments, 1 << ((WIDTHS >> (3 * c)) & 7),
             1 << (((WIDTHS >> (3 * c)) & 7) - ((WIDTHS >> (3 * c)) & 7) // 4),
-            1 << ((ACROSS >> (4 * c)) & 15), R, ODD_,
+            1 << ((ACROSS >> (4 * c)) & 15), R, STAGES, ODD_,
         )  # fmt: skip
     tl.store(sums + row, result, mask=there)
 
 
-@triton.jit
-def _move(source, target, here, there, size, W: tl.constexpr, T: tl.constexpr):
-    """`size` units from each place in one buffer to one in another."""
-    one = tl.program_id(0)
-    unit = tl.program_id(1) * T + tl.arange(0, T)
+@triton.jit(do_not_specialize=["count", "size", "tiles"])
+def _move(source, target, places, count, size, tiles, W: tl.constexpr, T: tl.constexpr):
+    """`size` units from each place in one buffer to one in another: of `places` the first `count`
+    say from where, the others to where. Programs side by side have one block."""
+    one = tl.program_id(0) // tiles
+    unit = tl.program_id(0) % tiles * T + tl.arange(0, T)
     mask = (unit < size)[:, None]
-    out = tl.multiple_of(tl.load(here + one), W)
-    back = tl.multiple_of(tl.load(there + one), W)
+    out = tl.multiple_of(tl.load(places + one), W)
+    back = tl.multiple_of(tl.load(places + count + one), W)
     value = tl.load(_as_words(source + (out + unit * W), W), mask=mask)
     tl.store(_as_words(target + (back + unit * W), W), value, mask=mask)
 

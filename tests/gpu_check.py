@@ -170,12 +170,23 @@ def main() -> int:
     asked.add_argument("--out", type=Path, default=Path(), help="where the results go")
     asked.add_argument("--only", default="", help="steps, comma-separated; side by side with +")
     asked.add_argument("--sweep", action="store_true", help="try other kernel constants as well")
+    asked.add_argument("--table", type=Path, help="print the docs section of a run's results")
+    asked.add_argument("--into", type=Path, help="with --table: write it into this page instead")
     asked.add_argument("--step", default="", help=argparse.SUPPRESS)
     asked.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     given = asked.parse_args()
     traces = [str(Path(trace).resolve()) for trace in given.traces]
     if given.step:
         one(given.step, given.result, traces)
+        return 0
+    if given.table:
+        sys.path.insert(0, str(Path(__file__).parent / "gpu"))
+        measured = importlib.import_module("measured")
+        results = json.loads(given.table.read_text())
+        if given.into:
+            measured.put(given.into, results)
+        else:
+            print(measured.section(results))
         return 0
     why = reason()
     if why is not None:

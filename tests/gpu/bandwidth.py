@@ -16,12 +16,36 @@ MOST = 2 << 20
 """Rows at once: laying out more takes longer than what is measured on them."""
 
 BLOCK = 37440
-SWEPT = [(tile, times, warps) for tile, warps in ((512, 4), (1024, 8), (2048, 8))
-         for times in (1, 2, 4)]  # fmt: skip
-SUMMED = [(512, 8, 4), (512, 16, 4), (1024, 16, 4), (1024, 8, 8), (1024, 16, 8), (1024, 32, 8),
-          (2048, 16, 8)]  # fmt: skip
-MOVED = [(256, 1, 4), (512, 1, 4), (512, 1, 8), (1024, 1, 4), (1024, 1, 8), (2048, 1, 8)]
-"""Constants tried: see `SHAPES` and `SUMMED` of the kernels."""
+SWEPT: dict[str, list[tuple[int, ...]]] = {
+    "gather": [(512, 1, 4), (512, 2, 4), (512, 4, 4, 2), (1024, 1, 8), (1024, 1, 4), (256, 1, 2),
+               (256, 2, 2)],
+    "scatter": [(512, 1, 4), (512, 2, 4), (512, 4, 4), (256, 2, 2)],
+    "stamp": [(512, 1, 4), (1024, 1, 8), (256, 1, 2)],
+    "zero": [(512, 1, 4), (1024, 1, 8), (256, 1, 2)],
+    "verify": [(512, 2, 4), (512, 4, 4), (512, 8, 4), (256, 2, 2), (256, 4, 2), (256, 8, 2),
+               (1024, 4, 8), (512, 4, 4, 2), (512, 8, 4, 2), (512, 8, 4, 3), (256, 8, 2, 2)],
+    "poison": [(512, 1, 4), (512, 2, 4), (256, 2, 2), (256, 4, 2), (1024, 2, 8), (512, 4, 4, 2)],
+    "fingerprint": [(256, 8, 2), (256, 16, 2), (256, 32, 2), (512, 8, 4), (512, 16, 4),
+                    (512, 32, 4), (1024, 16, 4), (1024, 32, 4), (1024, 32, 8), (1024, 64, 4),
+                    (512, 8, 4, 3), (512, 16, 4, 3), (1024, 16, 4, 3), (1024, 32, 4, 3),
+                    (1024, 32, 8, 3)],
+}  # fmt: skip
+MOVED = [(256, 1, 2), (512, 1, 2), (512, 1, 4), (1024, 1, 4), (1024, 1, 8), (2048, 1, 8)]
+"""Shapes tried: see `SHAPES` of the kernels."""
+
+VARIED = ("V3.2", "V4", "indexer", "compressor", "K/V split, head", "recurrent")
+"""Layouts that shapes are tried on."""
+
+
+class Tried(dict[int, k.Shape]):
+    """One shape for whatever units; knows the narrowest unit that was asked for."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self.narrowest = k.Shape(*shape), 0
+
+    def __missing__(self, narrowest: int) -> k.Shape:
+        self.narrowest = narrowest
+        return self.shape
 
 
 def layouts() -> dict[str, Page]:
@@ -101,14 +125,14 @@ def of_blocks(
     one: torch.Tensor, pinned: torch.Tensor, tops: dict[str, float]
 ) -> dict[str, float]:  # fmt: skip
     """copy_blocks and swap of whole pages, in no order."""
-    count = len(pinned) // BLOCK
     seed = torch.Generator().manual_seed(1)
-    here = torch.randperm(count, generator=seed) * BLOCK
-    there = (torch.randperm(count, generator=seed) + count) * BLOCK
-    copied, swapped = 2 * count * BLOCK, count * BLOCK
-    far = torch.arange(count) * BLOCK
-    copy = timing.seconds(lambda: k.copy_blocks(one, here, there, BLOCK))
-    around = timing.seconds(lambda: k.copy_blocks(one, here, here.roll(1), BLOCK))
+    half, count = len(one) // 2 // BLOCK, len(pinned) // BLOCK
+    source = torch.randperm(half, generator=seed) * BLOCK
+    target = (torch.randperm(half, generator=seed) + half) * BLOCK
+    copied, swapped = 2 * half * BLOCK, count * BLOCK
+    here, far = source[:count], torch.arange(count) * BLOCK
+    copy = timing.seconds(lambda: k.copy_blocks(one, source, target, BLOCK))
+    around = timing.seconds(lambda: k.copy_blocks(one, source, source.roll(1), BLOCK))
     load = timing.seconds(lambda: k.swap(pinned, one, far, here, BLOCK))
     store = timing.seconds(lambda: k.swap(one, pinned, here, far, BLOCK))
     return {
@@ -150,40 +174,42 @@ def run() -> dict[str, Any]:
 
 
 def sweep() -> dict[str, Any]:
-    """The shares that other constants come to: which ones the kernels should have."""
-    one, two = (torch.zeros(SIZE // 2, dtype=torch.uint8, device="cuda") for _ in range(2))
+    """The shares that other shapes come to: which ones the kernels should have."""
+    one, two = (torch.zeros(SIZE, dtype=torch.uint8, device="cuda") for _ in range(2))
     pinned = torch.zeros(SIZE // 4, dtype=torch.uint8).pin_memory()
     tops = timing.ceilings(one, two, pinned)
     two = torch.empty(0)
-    found: dict[str, Any] = {}
-    pages = list(layouts().items())
-    for name, page in (pages[0], pages[1], pages[2], pages[5]):
-        for operation, (run, moved, top) in operations(one, filled(page, len(one))).items():
-            summed = operation == "fingerprint"
-            shares = {}
-            for shape in SUMMED if summed else SWEPT:
-                if summed:
-                    k.SUMMED = shape
-                else:
-                    k.SHAPES[operation] = shape
+    found: dict[str, Any] = {"ceilings": tops}
+    classes: dict[str, dict[int, list[dict[str, float]]]] = {}
+    for name, page in layouts().items():
+        if not name.startswith(VARIED):
+            continue
+        for operation, (run, moved, top) in operations(one, filled(page, len(one) // 2)).items():
+            shares: dict[str, float] = {}
+            kept = k.SHAPES[operation]
+            for shape in SWEPT[operation]:
+                k.SHAPES[operation] = tried = Tried(shape)
                 try:
                     shares[str(shape)] = round(moved / timing.seconds(run, 3) / tops[top], 3)
                 except triton.runtime.errors.OutOfResources as too_much:
                     print(name, operation, shape, too_much, flush=True)
+            k.SHAPES[operation] = kept
             found.setdefault(operation, {})[name] = shares
-            best = sorted(shares.items(), key=lambda of: -of[1])
-            print(operation, name, best, flush=True)
-    here = torch.arange(len(pinned) // BLOCK) * BLOCK
+            classes.setdefault(operation, {}).setdefault(tried.narrowest, []).append(shares)
+            print(operation, name, sorted(shares.items(), key=lambda of: -of[1]), flush=True)
+    found["best"] = {
+        operation: {narrowest: best(of) for narrowest, of in sorted(widths.items())}
+        for operation, widths in classes.items()
+    }
+    print("best:", *found["best"].items(), sep="\n", flush=True)
     for shape in MOVED:
-        k.SHAPES["swap"] = shape
-        copy = timing.seconds(lambda: k.copy_blocks(one, here, here + len(pinned), BLOCK), 3)
-        load = timing.seconds(lambda: k.swap(pinned, one, here, here, BLOCK), 3)
-        store = timing.seconds(lambda: k.swap(one, pinned, here, here, BLOCK), 3)
-        moved = len(here) * BLOCK
-        found[f"blocks {shape}"] = shares = {
-            "copy_blocks": round(2 * moved / copy / tops["copy"], 3),
-            "from host": round(moved / load / tops["from host"], 3),
-            "to host": round(moved / store / tops["to host"], 3),
-        }  # fmt: skip
-        print("blocks", shape, shares, flush=True)
+        k.SHAPES["swap"] = Tried(shape)
+        found[f"blocks {shape}"] = of_blocks(one, pinned, tops)
+        print("blocks", shape, found[f"blocks {shape}"], flush=True)
     return found
+
+
+def best(layouts: list[dict[str, float]]) -> tuple[str, float]:
+    """The shape that does best where it does worst."""
+    low = {shape: min(shares.get(shape, 0.0) for shares in layouts) for shape in layouts[0]}
+    return max(low.items(), key=lambda of: of[1])

@@ -28,8 +28,11 @@ def cut(rng: Random, where: str) -> None:
     """Other tiles: rows that share a program, and rows that are the work of several. On a GPU
     fewer of them, as each is compiled anew."""
     tile = rng.choice([16, 128, 1024] if where == "cpu" else [128, 1024, 1024])
-    for operation in ("gather", "scatter", "stamp", "zero", "verify", "poison"):
-        device.SHAPES[operation] = (tile, rng.choice([1, 2]), 4)
+    for operation in ("gather", "scatter", "stamp", "zero", "verify", "poison", "fingerprint"):
+        shape = device.Shape(tile, rng.choice([1, 2]), 4, rng.choice([1, 1, 3]))
+        if operation == "fingerprint":
+            shape = shape._replace(times=rng.choice([4, 16]))
+        device.SHAPES[operation] = dict.fromkeys((16, 8, 4), shape)
 
 
 def page(rng: Random, where: str = "cpu") -> Page:
