@@ -36,7 +36,7 @@ def command(
         typer.Option(
             "--from",
             metavar="FORMAT",
-            help="dynamo, lmcache, trtllm, kv-canary, torch-memory, cache-files, mooncake or hkv; "
+            help="kv-events, dynamo, lmcache, trtllm, kv-canary, torch-memory, cache-files, mooncake or hkv; "
             "else its content says.",
         ),
     ] = None,

@@ -15,7 +15,7 @@ from hkvtool.model.jsonl import write_line
 from hkvtool.store.destination import Destination
 from hkvtool.store.writer import TraceWriter
 
-_MODULES = ("dynamo", "lmcache", "trtllm", "canary", "torch_memory", "cache_files")
+_MODULES = ("captured", "dynamo", "lmcache", "trtllm", "canary", "torch_memory", "cache_files")
 
 
 def importers() -> dict[str, Importer]:

@@ -27,6 +27,7 @@ MOST_GROWTH_KIB = 512 << 10
 MOST_LINES = 200_000
 
 FORMATS = {
+    "kv-events.jsonl": "kv-events",
     "dynamo.jsonl": "dynamo",
     "trtllm.json": "trtllm",
     "kv-canary.log": "kv-canary",
@@ -60,6 +61,16 @@ def wire_array() -> bytes:
     ]
     packed: bytes = msgpack.packb([2.5, events])
     return packed
+
+
+def captured() -> bytes:
+    """Two batches as a subscriber wrote them down."""
+    batches = enumerate((wire_map(), wire_array()))
+    return b"".join(b'{"batch": %d, "payload": "%s"}\n' % (n, d.hex().encode()) for n, d in batches)
+
+
+def sample_of(name: str) -> bytes:
+    return captured() if name == "kv-events.jsonl" else made.FILES[name]()
 
 
 def judged(lines: Iterator[Line]) -> int:
@@ -115,7 +126,7 @@ def worked(sample: bytes, read: Callable[[bytes], None], count: int, seed: int) 
 
 @pytest.mark.parametrize("sample", FORMATS)
 def test_an_importer_survives_what_it_is_given(sample: str, tmp_path: Path) -> None:
-    worked(made.FILES[sample](), of_file(FORMATS[sample], tmp_path / sample), DEFAULT, 1)
+    worked(sample_of(sample), of_file(FORMATS[sample], tmp_path / sample), DEFAULT, 1)
 
 
 @pytest.mark.parametrize("batch", [wire_map, wire_array, made.trtllm])
@@ -126,7 +137,7 @@ def test_the_wire_survives_what_comes_over_it(batch: Callable[[], bytes]) -> Non
 @pytest.mark.soak
 @pytest.mark.parametrize("sample", FORMATS)
 def test_an_importer_survives_for_long(sample: str, tmp_path: Path) -> None:
-    worked(made.FILES[sample](), of_file(FORMATS[sample], tmp_path / sample), SOAK, 3)
+    worked(sample_of(sample), of_file(FORMATS[sample], tmp_path / sample), SOAK, 3)
 
 
 @pytest.mark.soak

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hkvtool.store import open_trace
 from importers import samples as made
 
 SAMPLES = {
+    "kv-events-vllm-0.32.0.jsonl": "kv-events",
+    "kv-events-sglang-0.5.23.jsonl": "kv-events",
     "dynamo.jsonl": "dynamo",
     "trtllm.json": "trtllm",
     "kv-canary.log": "kv-canary",
@@ -31,6 +34,8 @@ FOUND = {"kv-canary.log": ["HKV906", "HKV906"], "vllm-cache": ["HKV402"]}
 """What `check` finds: two proofs by bytes, and a file that is cut. Of the others nothing."""
 
 EVALUABLE = {
+    "kv-events-vllm-0.32.0.jsonl": {"HKV901"},
+    "kv-events-sglang-0.5.23.jsonl": {"HKV901"},
     "dynamo.jsonl": {"HKV901"},
     "trtllm.json": {"HKV901"},
     "lmcache-events.lct": {"HKV901"},
@@ -109,6 +114,20 @@ def test_every_line_is_an_event_and_comes_back(
         back = list(trace.events())
     assert [e.problem for e in back] == [None] * count
     assert [dict(e.data) for e in back] == events(samples / sample, names)
+
+
+def test_recorded_batches_are_read_whole(samples: Path, names: Any) -> None:
+    """What the engines' own encoders wrote: every event, its group and its tier."""
+    vllm = events(samples / "kv-events-vllm-0.32.0.jsonl", names)[1:]
+    kinds = Counter((w["kind"], w.get("group")) for w in vllm)
+    assert kinds["stored", "group0"] == 8 and kinds["removed", "group2"] == 9
+    assert {w.get("medium") for w in vllm if w["kind"] != "cleared"} == {"gpu"}
+    assert vllm[0]["spec"] == "full_attention" and vllm[1]["window"] == 48
+    sglang = events(samples / "kv-events-sglang-0.5.23.jsonl", names)[1:]
+    assert [w["kind"] for w in sglang] == ["stored", "stored", "stored", "removed", "cleared"]
+    assert sglang[2]["medium"] == "cpu" and sglang[2]["tier"] == "CPU_PINNED"
+    assert sglang[2]["hashes"] == sglang[0]["hashes"][:1] == sglang[3]["hashes"]
+    assert [w["wseq"] for w in sglang] == list(range(5))
 
 
 def test_no_hash_of_the_source_is_in_the_trace(samples: Path, names: Any) -> None:
