@@ -36,8 +36,8 @@ def command(
         typer.Option(
             "--from",
             metavar="FORMAT",
-            help="kv-events, dynamo, lmcache, trtllm, kv-canary, torch-memory, cache-files, mooncake or hkv; "
-            "else its content says.",
+            help="kv-events, dynamo, lmcache, trtllm, kv-canary, torch-memory, cache-files, "
+            "mooncake or hkv; else its content says.",
         ),
     ] = None,
     hash_key: Annotated[

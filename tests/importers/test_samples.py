@@ -120,7 +120,7 @@ def test_recorded_batches_are_read_whole(samples: Path, names: Any) -> None:
     """What the engines' own encoders wrote: every event, its group and its tier."""
     vllm = events(samples / "kv-events-vllm-0.32.0.jsonl", names)[1:]
     kinds = Counter((w["kind"], w.get("group")) for w in vllm)
-    assert kinds["stored", "group0"] == 8 and kinds["removed", "group2"] == 9
+    assert kinds["stored", "group0"] == 8 and kinds["removed", "group2"] == 10
     assert {w.get("medium") for w in vllm if w["kind"] != "cleared"} == {"gpu"}
     assert vllm[0]["spec"] == "full_attention" and vllm[1]["window"] == 48
     sglang = events(samples / "kv-events-sglang-0.5.23.jsonl", names)[1:]
