@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -85,6 +86,20 @@ def command(
             "file beside the trace, and it gets no input.",
         ),
     ] = False,
+    fingerprint: Annotated[
+        str | None,
+        typer.Option(
+            "--fingerprint", metavar="off|RATE|all", help="Of blocks' bytes, e.g. 0.01 (vLLM)."
+        ),
+    ] = None,
+    fingerprint_match: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fingerprint-match",
+            metavar="KIND=VALUE",
+            help="All blocks of request=ID, tenant=NAME or prefix=1,2,3.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing trace.")] = False,
 ) -> int:
     """Start PROGRAM and record what the KV cache of its engine does.
@@ -104,6 +119,7 @@ def command(
     )  # fmt: skip
     bounds = Bounds(size(max_size, "--max-size"), seconds(keep, "--keep"))
     lasts = seconds(duration, "--duration")
+    _ask_for_fingerprints(fingerprint, fingerprint_match)
     place = folder_of(output, force=force)
     screen = LiveScreen(place, beside(place, ".log"), force=force) if live else None
     folder = Folder.make(place, settings, force=force)
@@ -147,6 +163,20 @@ def command(
         folder.discard()
         raise
     return code or max(made, default=0)
+
+
+def _ask_for_fingerprints(share: str | None, match: list[str] | None) -> None:
+    """Tell the program by its environment, which it inherits. Raises HkvError."""
+    from hkvtool.recorder.vllm.fingerprint_choice import FINGERPRINT, MATCH, Choice, ChoiceError
+
+    if share is not None:
+        os.environ[FINGERPRINT] = share
+    if match:
+        os.environ[MATCH] = ";".join(match)
+    try:
+        Choice.of_environment()
+    except ChoiceError as e:
+        raise HkvError(str(e), hint="see `hkvtool record --help`") from e
 
 
 def _snapshot(folder: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.v1.kv_offload.base import TransferResult
 
 from engines.vllm_engine import generate, make_engine
 from engines.vllm_offload import Copies
@@ -71,7 +70,7 @@ class Drive:
         return list(derive_reads(Event.of(i, e) for i, e in enumerate(self.events[:count], 1)))
 
     def ends(self, finding: dict[str, Any]) -> list[str]:
-        """At which moments the two fingerprints of a finding were taken."""
+        """At which moments the fingerprints of a finding were taken."""
         told = self.told()
         return [str(told[p - 1]["at"]) for p in finding["events"]]
 
@@ -156,42 +155,64 @@ def test_bytes_changed_between_publish_and_hit(drive: Drive, findings: Any, numb
     assert drive.ends(found[0]) == ["publish", "resume"]
 
 
-@pytest.mark.parametrize("fault", ["page dropped", "wrong block"])
-def test_a_load_that_does_not_bring_it(
-    drive: Drive, findings: Any, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompt = drive.tokens(200)
-    drive.ask(prompt)
+def _other_pages(drive: Drive, kind: str, instead: Any, hit: list[int]) -> Any:
+    """In the next transfer of a kind, the pages that `instead` makes for the last block of all."""
+    original = Copies._pages
+
+    def pages(self: Copies, group: int, block: int) -> list[torch.Tensor]:
+        begun = next(e for e in reversed(drive.events) if e["ev"].endswith("_begin"))
+        last = begun["ev"] == f"{kind}_begin" and block == begun["blocks"][-1]
+        if last and group == 2 and not hit:
+            hit.append(block)
+            return list(instead(self, group, block))
+        return original(self, group, block)
+
+    def zeros(self: Copies, group: int, block: int) -> list[torch.Tensor]:
+        return [torch.zeros_like(page) for page in original(self, group, block)]
+
+    def elsewhere(self: Copies, group: int, block: int) -> list[torch.Tensor]:
+        return original(self, group, block % 60 + 1)
+
+    instead = {"zeros": zeros, "elsewhere": elsewhere}[instead]
+    return pages
+
+
+def _reload(drive: Drive, prompt: list[int]) -> None:
+    """Push a prompt out of the cache, and ask for what is below."""
     for _ in range(12):
         drive.ask(drive.tokens(200))
-    broken: list[int] = []
-    monkeypatch.setattr(Copies, "submit_load", _broken_load(fault, broken))
     (cached,) = drive.ask([*prompt[:192], *drive.tokens(20)])
-    assert cached == 192 and broken
+    assert cached == 192
+
+
+def test_a_page_dropped_from_a_store(
+    drive: Drive, findings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, dropped = drive.tokens(200), list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(Copies, "_pages", _other_pages(drive, "store", "zeros", dropped))
+        drive.ask(prompt)
+    assert dropped
+    _reload(drive, prompt)
     found = new_of(findings, drive)
     assert {f["code"] for f in found} == {"HKV906"}
-    load = next(f for f in found if f["blocks"] == broken)
-    assert drive.ends(load)[-1] == "load"
+    (load,) = found
+    assert drive.ends(load)[:2] == ["publish", "load"]
+    (begun,) = [e for e in drive.events[drive.from_here :] if e["ev"] == "load_begin"][-1:]
+    assert load["group"] == begun["group"] and set(load["blocks"]) < set(begun["blocks"])
 
 
-def _broken_load(fault: str, broken: list[int]) -> Any:
-    """A load that loses its last page, or puts it into another block."""
-
-    def submit_load(self: Copies, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        pairs = list(self._pairs(dst_spec, src_spec))
-        for i, (group, block, place) in enumerate(pairs):
-            target = block
-            if i == len(pairs) - 1:
-                broken.append(block)
-                if fault == "page dropped":
-                    continue
-                target = block % 60 + 1
-            for page, kept in zip(self._pages(group, target), self.host[place], strict=True):
-                page.copy_(kept)
-        self.done.append(TransferResult(job_id, True))
-        return True
-
-    return submit_load
+def test_a_load_into_the_wrong_block(
+    drive: Drive, findings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, missed = drive.tokens(200), list[int]()
+    drive.ask(prompt)
+    with monkeypatch.context() as patch:
+        patch.setattr(Copies, "_pages", _other_pages(drive, "load", "elsewhere", missed))
+        _reload(drive, prompt)
+    found = new_of(findings, drive)
+    assert {f["code"] for f in found} == {"HKV906"}
+    assert missed in [f["blocks"] for f in found if "load" in drive.ends(f)]
 
 
 def test_a_rate_takes_the_same_content_at_every_place(drive: Drive, findings: Any) -> None:
