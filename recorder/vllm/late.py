@@ -19,6 +19,9 @@ _UNKNOWN_HOLDER = "before the recording"
 _AT_ONCE = 8192
 """Blocks in one event: a ring takes none that is half as large as itself."""
 
+_PLACE = 32
+"""Bits of a place in a table."""
+
 _OFFLOADING = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker"
 
 
@@ -73,7 +76,7 @@ def take_over(hooks: Hooks, found: Running) -> None:
         declare(hooks, manager)
         for pool in pools_of(manager):
             known = hooks.pool(pool)
-            held = holders(known, manager)
+            held = Holders(known, manager)
             blocks = [b for b in pool.blocks if not b.is_null]
             for at in range(0, len(blocks), _AT_ONCE):
                 event = state(known, blocks[at : at + _AT_ONCE], held, _UNKNOWN_HOLDER)
@@ -96,17 +99,30 @@ def running_requests(manager: Any) -> set[str]:
     return {r for m in manager.coordinator.single_type_managers for r in m.req_to_blocks}
 
 
-Holders = dict[int, tuple[Any, str, int]]
-"""By block: the manager in whose table it is, of which request, and where."""
+class Holders:
+    """Who holds the blocks of a pool, at one moment."""
 
+    def __init__(self, known: PoolState, manager: Any) -> None:
+        self._tables = [
+            (one, req)
+            for one in manager.coordinator.single_type_managers if one.block_pool is known.pool
+            for req in one.req_to_blocks
+        ]  # fmt: skip
+        # Numbers: a tuple for each of so many blocks would have the engine collect its garbage.
+        self._places = {
+            block.block_id: n << _PLACE | i
+            for n, (one, req) in enumerate(self._tables)
+            for i, block in enumerate(one.req_to_blocks[req])
+        }
 
-def holders(known: PoolState, manager: Any) -> Holders:
-    """Who holds the blocks of a pool."""
-    return {
-        block.block_id: (one, req, i)
-        for one in manager.coordinator.single_type_managers if one.block_pool is known.pool
-        for req, blocks in one.req_to_blocks.items() for i, block in enumerate(blocks)
-    }  # fmt: skip
+    def of(self, block: Any) -> tuple[Any, str | None]:
+        """The manager in whose table a block is and the request, if it still is there."""
+        found = self._places.get(block.block_id)
+        if found is None:
+            return None, None
+        one, req = self._tables[found >> _PLACE]
+        table, i = one.req_to_blocks.get(req, ()), found & (1 << _PLACE) - 1
+        return (one, req) if i < len(table) and table[i] is block else (None, None)
 
 
 def state(
@@ -116,7 +132,7 @@ def state(
     holds what no request does."""
     pool = known.pool
     hashes = [_hashes(known, pool, b) for b in blocks]
-    mine = [_holder(b, held) for b in blocks]
+    mine = [held.of(b) for b in blocks]
     return {
         "ev": "state", "pool": known.name,
         "blocks": [b.block_id for b in blocks],
@@ -136,13 +152,6 @@ def state(
 def free_order(pool: Any) -> list[int]:
     """The free list, next to be taken first."""
     return [b.block_id for b in pool.free_block_queue.get_all_free_blocks()]
-
-
-def _holder(block: Any, held: Holders) -> tuple[Any, str | None]:
-    """Who holds a block, if it is still who held it when that was looked up."""
-    one, req, i = held.get(block.block_id, (None, "", 0))
-    table = () if one is None else one.req_to_blocks.get(req, ())
-    return (one, req) if i < len(table) and table[i] is block else (None, None)
 
 
 def _hashes(known: PoolState, pool: Any, block: Any) -> tuple[list[int] | None, str | None]:

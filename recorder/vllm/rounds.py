@@ -14,7 +14,6 @@ from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.late import (
     Holders,
     free_order,
-    holders,
     pools_of,
     running_requests,
     state,
@@ -40,7 +39,7 @@ class _Round:
     def __init__(self) -> None:
         self.number = 0
         self.at = 0
-        self.held: Holders = {}
+        self.held: Holders | None = None
 
 
 class Rounds:
@@ -78,12 +77,12 @@ class Rounds:
 
     def _tell(self, known: Any, mine: _Round, manager: Any) -> None:
         pool = known.pool
-        if mine.at == 0:
+        if mine.held is None:
             mine.number += 1
             # Each request's table is told once more, at its next step.
             self._hooks.untold.update(running_requests(manager))
             # A walk through every table, so once a round; what has changed since is known by that.
-            mine.held = holders(known, manager)
+            mine.held = Holders(known, manager)
         size = _size(pool)
         blocks = pool.blocks[mine.at : mine.at + size]
         event = state(known, [b for b in blocks if not b.is_null], mine.held)
@@ -91,7 +90,7 @@ class Rounds:
         mine.at += size
         event["last"] = mine.at >= len(pool.blocks)
         if event["last"]:
-            mine.at, mine.held = 0, {}
+            mine.at, mine.held = 0, None
             event["free_order"] = free_order(pool)
         self._hooks.tell.event(event)
 
