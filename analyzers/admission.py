@@ -31,6 +31,7 @@ class Admission(Silent):
     """Caps on blocks and bytes in flight, and thrash."""
 
     codes = frozenset({"HKV501", "HKV502"})
+    kinds = frozenset({"store_begin", "load_begin", "store_end", "load_end", "use"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

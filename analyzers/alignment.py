@@ -14,6 +14,7 @@ class Alignment(Silent):
     """Static at declarations, and for the bounds of each transfer."""
 
     codes = frozenset({"HKV401", "HKV402", "HKV404"})
+    kinds = frozenset({"group", "kernel", "rebase", "store_begin", "load_begin"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

@@ -14,6 +14,7 @@ class Buffers(Silent):
     """Remembers who writes and reads each buffer, and asks the order about them."""
 
     codes = frozenset({"HKV706"})
+    kinds = frozenset({"buffer"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

@@ -58,10 +58,17 @@ _DESCRIBES = frozenset({"trace", "evidence", "state", "pool", "group", "kernel",
 FORGET_EVERY = 1 << 14
 """Events after which what is over is forgotten."""
 
+EVERY = ""
+"""Stands for events of whatever kind."""
+
 Look = Callable[[Event], None]
 
 Observer = Callable[[Context], Family]
 """Makes something that sees what the families see, and reports nothing."""
+
+
+def _as_it_is(look: Look) -> Look:
+    return look
 
 
 def check(
@@ -105,9 +112,10 @@ class Check:
         self.tally = Tally(self.ctx)
         self.families: list[Family] = [family(self.ctx) for family in FAMILIES]
         self.observers = [observer(self.ctx) for observer in observers]
-        seeing = [*self.families, self.tally, *self.observers]
-        self.before: list[Look] = [f.before for f in seeing if type(f).before is not Silent.before]
-        self.after: list[Look] = [f.after for f in seeing if type(f).after is not Silent.after]
+        self.seeing: list[Family] = [*self.families, self.tally, *self.observers]
+        self.wrap: Callable[[Look], Look] | None = None
+        """What each look is handed to before it is called, for whoever measures."""
+        self._looks: dict[str, tuple[list[Look], list[Look]]] = {}
         self.count = 0
         self.header: dict[str, Any] = {}
         self._coming: frozenset[str] | None = None
@@ -180,16 +188,37 @@ class Check:
             self.note(event)
             self._unknown(event)
         self.integrity.before(event)
+        if ctx.after_loss(event):
+            # What was lost is for every family to see.
+            before, after = self._looks_at(EVERY)
+        else:
+            before, after = self._looks_at(event.ev)
         if problem is None:
-            for look in self.before:
+            for look in before:
                 look(event)
         refused = ctx.follow(event)
         if refused is not None:
             self.integrity.problem(event, refused)
             return
         self._carry(event)
-        for look in self.after:
+        for look in after:
             look(event)
+
+    def _looks_at(self, kind: str) -> tuple[list[Look], list[Look]]:
+        """What looks at events of a kind, before and after they are folded, in order."""
+        found = self._looks.get(kind)
+        if found is None:
+            seeing = []
+            for one in self.seeing:
+                kinds: frozenset[str] | None = getattr(one, "kinds", None)
+                if kinds is None or kind in kinds or kind == EVERY:
+                    seeing.append(one)
+            wrap = self.wrap or _as_it_is
+            found = self._looks[kind] = (
+                [wrap(f.before) for f in seeing if type(f).before is not Silent.before],
+                [wrap(f.after) for f in seeing if type(f).after is not Silent.after],
+            )
+        return found
 
     def _carry(self, event: Event) -> None:
         """What is wrong with a source is wrong with its copy."""

@@ -32,6 +32,7 @@ class Components(Silent):
     """Looks at sources that are given up with a component of theirs stored nowhere."""
 
     codes = frozenset({"HKV307"})
+    kinds = frozenset({"alloc"})
 
     def before(self, event: Event) -> None:
         if event.ev == "alloc" and self.ctx.moves.stored_from:

@@ -26,6 +26,8 @@ class Silent:
     """A family that need not look at everything: the hooks do nothing unless overridden."""
 
     codes: frozenset[str] = frozenset()
+    kinds: frozenset[str] | None = None
+    """The events that it does anything about; None where that is for it to see."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx

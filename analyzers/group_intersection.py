@@ -26,6 +26,23 @@ class GroupIntersection(Silent):
     """Judges resumes when they are decided and, for what may still heal, when they are used."""
 
     codes = frozenset({"HKV301", "HKV302", "HKV303", "HKV304", "HKV305", "HKV306", "HKV308"})
+    kinds = frozenset(
+        {
+            "resume",
+            "lookup",
+            "preempt",
+            "abort",
+            "finish",
+            "use",
+            "write",
+            "seal",
+            "index",
+            "retire",
+            "store_begin",
+            "load_begin",
+            "publish",
+        }
+    )
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

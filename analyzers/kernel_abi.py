@@ -20,6 +20,7 @@ class KernelAbi(Silent):
     """Static: looks at declarations when they are made, and again when a layout changes."""
 
     codes = frozenset({"HKV201", "HKV202", "HKV203", "HKV204", "HKV205", "HKV403"})
+    kinds = frozenset({"kernel", "store_begin", "load_begin"})
 
     def after(self, event: Event) -> None:
         if event.ev == "kernel":

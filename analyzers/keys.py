@@ -31,6 +31,7 @@ class Keys(Silent):
     """Compares what hashes were published for with what else they are taken for."""
 
     codes = frozenset({"HKV104"})
+    kinds = frozenset({"publish", "load_begin", "lookup"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

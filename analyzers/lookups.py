@@ -31,6 +31,8 @@ class Settled(NamedTuple):
 class Lookups(Tally):
     """Keeps a row of every lookup of a trace, in the order in which they were settled."""
 
+    kinds = None
+
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
         self.settled: list[Settled] = []

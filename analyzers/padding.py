@@ -14,6 +14,7 @@ class Padding(Silent):
     """Follows which blocks were zeroed, and where padding was written since."""
 
     codes = frozenset({"HKV802"})
+    kinds = frozenset({"write", "index", "seal", "use", "zero"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

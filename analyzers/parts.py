@@ -18,6 +18,7 @@ class Parts(Silent):
     """Remembers, for blocks that are written part by part, how far each part has come."""
 
     codes = frozenset({"HKV101"})
+    kinds = frozenset({"use", "write"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

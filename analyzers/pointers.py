@@ -18,6 +18,20 @@ class Pointers(Silent):
     """What is addressed must be where it is, lent while it is read, and one's own to write."""
 
     codes = frozenset({"HKV705", "HKV707", "HKV708"})
+    kinds = frozenset(
+        {
+            "lease",
+            "load_end",
+            "store_end",
+            "use",
+            "write",
+            "seal",
+            "index",
+            "copy",
+            "store_begin",
+            "load_begin",
+        }
+    )
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

@@ -32,6 +32,9 @@ class Races(Silent):
     """Remembers who touches which bytes, and asks the order about every pair that matters."""
 
     codes = frozenset({"HKV702", "HKV703", "HKV709"})
+    kinds = frozenset(
+        {"alloc", "write", "seal", "index", "zero", "copy", "use", "store_begin", "load_begin"}
+    )
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

@@ -18,6 +18,8 @@ _NO_LAYER = "59"
 class Tally(Silent):
     """Counts what lookups asked for and matched, and what of it could be resumed from."""
 
+    kinds: frozenset[str] | None = frozenset({"lookup", "resume"})
+
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
         self.asked: dict[str, int] = {}

@@ -15,6 +15,9 @@ class Refcounts(Silent):
     """Counts below zero, double frees, blocks listed twice, pinned blocks reused."""
 
     codes = frozenset({"HKV704"})
+    kinds = frozenset(
+        {"refuse", "free", "alloc", "unpin", "unpublish", "write", "seal", "index", "state"}
+    )
 
     def before(self, event: Event) -> None:
         if event.ev == "refuse":

@@ -23,6 +23,7 @@ class Routing(Silent):
     """602: the route that a resume states for a group does not fit its form."""
 
     codes = frozenset({"HKV601", "HKV602", "HKV603", "HKV604", "HKV803"})
+    kinds = frozenset({"resume"})
 
     def before(self, event: Event) -> None:
         if event.ev != "resume":

@@ -36,10 +36,12 @@ from hkvtool.store.trace import CONTROL_KINDS
 QUIET = frozenset({"dispatch", "retire", "signal", "wait"})
 """Rare events of which only a note is taken."""
 
+LIFE = frozenset({"admit", "abort", "finish"})
+"""Rare events that the loop takes in as it goes; the rules are told of them later."""
+
 RARE = QUIET | CONTROL_KINDS | {
-    "lookup", "resume", "admit", "refuse", "preempt", "abort", "finish", "select", "buffer",
-    "capture", "launch",
-}  # fmt: skip
+    "lookup", "resume", "refuse", "preempt", "select", "buffer", "capture", "launch",
+} | LIFE  # fmt: skip
 
 STEPS_NOTED = 4096
 
@@ -132,6 +134,10 @@ class _Looking:
             if stops[row]:
                 self._loud(loud.popleft(), row)
                 row += 1
+            elif self.quiet and self.quiet[0].pos == pos and self.quiet[0].ev in LIFE:
+                # A resume of its request was put off.
+                self._loud(self.quiet.popleft(), row)
+                row += 1
             else:
                 self._settle(row, pos)
                 self.sc.h[s.JUDGED] = pos
@@ -146,7 +152,7 @@ class _Looking:
             self.next_rare = next(self.rare, None)
             if event.ev in ("signal", "wait"):
                 named.append(event)
-            elif event.ev in QUIET:
+            elif event.ev in QUIET or event.ev in LIFE:
                 self.quiet.append(event)
             else:
                 loud.append(event)
@@ -180,11 +186,21 @@ class _Looking:
 
     def _note_quiet(self, pos: int) -> None:
         while self.quiet and self.quiet[0].pos < pos:
-            self.check.note(self.quiet.popleft())
+            self._note(self.quiet.popleft())
         for steps in (self.ctx.dispatched, self.ctx.retired, self.ctx.step_reqs, self.ctx.launched):
             if len(steps) > 2 * STEPS_NOTED:
                 for step in list(steps)[:-STEPS_NOTED]:
                     del steps[step]
+
+    def _note(self, event: Event) -> None:
+        """Tell whoever keeps account of steps and requests of an event that is past."""
+        self.check.note(event)
+        if event.ev in LIFE:
+            self.ctx.event = event
+            self.ctx.requests.follow(event)
+            self.progress.after(event)
+            if event.ev != "admit":
+                self.ctx.requests.by_name.pop(event.req or "", None)
 
     def _loud(self, event: Event, row: int) -> None:
         """The rules are asked about an event, as the screen's state stands."""

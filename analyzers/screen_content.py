@@ -83,6 +83,20 @@ def serves(st: Any, s: int, g: int, a: int, b: int, reader: int) -> Any:
     return True
 
 
+def all_serve(st: Any, g: int, slots: Any, spans: Any, reader: int) -> Any:
+    """Whether each slot serves its span, and no hash leads to it but of what it holds now."""
+    for j in range(len(slots)):
+        e = st.first_entry[slots[j]]
+        while e >= 0:
+            if st.e_live[e] == 1:
+                if st.e_gen[e] != st.gen[slots[j]] or st.e_epoch[e] != st.h[EPOCH]:
+                    return False
+            e = st.e_next_slot[e]
+        if not serves(st, slots[j], g, spans[2 * j], spans[2 * j + 1], reader):
+            return False
+    return True
+
+
 def window_serves(
     st: Any, g: int, slots: Any, b0: int, b1: int, t0: int, t1: int, reader: int
 ) -> Any:

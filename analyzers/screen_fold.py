@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from hkvtool.model.events import BY_CODE
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import ALLOC, FOLDED, LOAD_BEGIN, STORE_BEGIN, TOUCH
 from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.declarations import Group
+from hkvtool.state.faults import Span
 from hkvtool.state.fold import Problem
 from hkvtool.state.jit import compiled_with
 from hkvtool.state.order import Order
@@ -36,6 +39,9 @@ SOURCES = (
 MOST_LANES = 64
 MOST_TRIPS = 1 << 31
 """Pairs of a group and a hash that trips are counted for; beyond, the rules count them."""
+
+_CALLED = ("watched", "forget_released", "all_serve")
+"""Functions that are called from Python."""
 
 _SPARE_NAMES = 1 << 13
 _ROOM = 1 << 12
@@ -59,7 +65,7 @@ _functions: dict[str, Any] = {}
 def call(name: str) -> Any:
     """A function of the screen or the fold, compiled."""
     if not _functions:
-        _functions.update(compiled_with(SOURCES, ("watched", "forget_released")))
+        _functions.update(compiled_with(SOURCES, _CALLED))
     return _functions[name]
 
 
@@ -147,12 +153,14 @@ class ScreenedFold(CompiledFold):
         """Let so many more entries be made; forgets those of no use first."""
         sc = self.sc
         used = int(sc.h[s.ENTRIES])
-        if used + count > len(sc.e_req):
-            call("forget_released")(self.st, sc, int(sc.h[s.HORIZON]))
-            used = int(sc.h[s.ENTRIES])
         if used + count <= len(sc.e_req):
             return
-        room = used + count + used // 4
+        call("forget_released")(self.st, sc, int(sc.h[s.HORIZON]))
+        used = int(sc.h[s.ENTRIES])
+        if used + count <= len(sc.e_req) - used // 2:
+            # Else they would be gone through again soon.
+            return
+        room = 2 * (used + count)
         grown = {
             name: np.concatenate([column, np.zeros(room - len(column), np.int64)])
             for name, column in sc._asdict().items() if name.startswith("e_")
@@ -190,6 +198,14 @@ class ScreenedFold(CompiledFold):
         if self.sc.h[s.WHY]:
             raise Suspicious(int(self.sc.h[s.WHY]), int(batch.pos[row]))
         return row
+
+    def surely_serve(
+        self, group: Group, slots: Sequence[int], spans: Sequence[Span], reader: int
+    ) -> bool:
+        if not slots or min(slots) < 0:
+            return False
+        given = np.array(slots, np.int64), np.array(spans, np.int64).ravel()
+        return bool(call("all_serve")(self.st, group.id, *given, reader))
 
     spare = np.zeros(_ROOM, np.int64)
 
@@ -230,5 +246,6 @@ def warm_up(trace: Any) -> bool:
         call("run")(fold.st, *fold._arguments(), 0, 0)
         break
     call("forget_released")(fold.st, fold.sc, 0)
-    stats = [call(name).stats for name in ("watched", "run", "forget_released")]
+    call("all_serve")(fold.st, 0, lanes[:0], lanes[:0], 0)
+    stats = [call(name).stats for name in ("run", *_CALLED)]
     return all(stat.cache_hits and not stat.cache_misses for stat in stats)

@@ -10,6 +10,7 @@ from typing import Any
 
 from hkvtool.analyzers.screen_arrays import (
     DUE,
+    GONE,
     INSTANCES,
     JUDGED,
     MOVED,
@@ -33,10 +34,13 @@ from hkvtool.analyzers.screen_reads import tail_is_there, use_is_right, write_is
 from hkvtool.model.rows import FAILED, MISSING, NO_NAME, PAD
 from hkvtool.state.arrays import COMPONENTS
 from hkvtool.state.codes import (
+    ABORT,
+    ADMIT,
     ALLOC,
     BUFFER,
     COPY,
     DISPATCH,
+    FINISH,
     FREE,
     INDEX,
     LOAD_BEGIN,
@@ -61,7 +65,7 @@ from hkvtool.state.loop import run
 
 UNDERSTOOD = (
     TOUCH, ALLOC, SLIDE, PUBLISH, WRITE, SEAL, INDEX, ZERO, USE, DISPATCH, ROLLBACK, UNPUBLISH,
-    STORE_END, LOAD_END,
+    STORE_END, LOAD_END, ADMIT, ABORT, FINISH,
 )  # fmt: skip
 """Events that the loop knows what to make of, transfers' begins and copies aside."""
 
@@ -200,6 +204,23 @@ def put_off(sc: Any, kind: int, who: int) -> Any:
     return who >= 0 and sc.due[who] != 0 and kind in (USE, WRITE, SEAL, INDEX)
 
 
+def lived(sc: Any, kind: int, pos: int, who: int) -> int:
+    """Take in that a request begins or ends; 0, or what is suspicious about it."""
+    if who < 0:
+        return 9
+    if kind == ADMIT:
+        sc.named[who] &= ~GONE
+        sc.ended[who] = -1
+    else:
+        if sc.named[who] & GONE != 0:
+            return 10
+        sc.named[who] |= GONE
+        sc.ended[who] = pos
+    if kind != ABORT:
+        sc.h[MOVED] = pos
+    return 0
+
+
 def misnumbered(
     sc: Any, lanes: Any, groups: Any, pools: Any, kind: int, actor: int, who: int, group: int,
     other: int, pool: int, far: int,
@@ -224,8 +245,9 @@ def watched(
     hsh: Any, first: int, end: int,
 ) -> int:  # fmt: skip
     """Look at rows `first` to `end` and fold them. Returns the row that it stops at: where
-    ``stops[row]`` says so (then the order has taken it in), where a resume is to be settled, or
-    where something is suspicious (then ``h[WHY]`` is set); else `end`.
+    ``stops[row]`` says so or a request ends whose resume was put off (then the order has taken it
+    in), where a resume is to be settled, or where something is suspicious (then ``h[WHY]`` is
+    set); else `end`.
 
     `said` are the numbers of the events that signals and waits name; `slots` and `spare` are room
     for the blocks of one event.
@@ -242,6 +264,8 @@ def watched(
         lane = lane_of(kind, actor[i], number[i], lanes)
         feed(sc, kind, pos[i], lane, number[i], said[i], handle[i])
         if stops[i] != 0:
+            return i
+        if kind in (ABORT, FINISH) and who >= 0 and sc.due[who] != 0:
             return i
         if part[i] != NO_NAME or flags[i] & (PAD | FAILED) != 0:
             sc.h[WHY] = 1
@@ -301,6 +325,8 @@ def watched(
             why = 6
         if why == 0:
             why = remembered(st, sc, kind, pos[i], who, g, slots, n)
+        if why == 0 and kind in (ADMIT, ABORT, FINISH):
+            why = lived(sc, kind, pos[i], who)
         if why != 0:
             sc.h[WHY] = why
             return i

@@ -15,6 +15,7 @@ class Selections(Silent):
     """Judges the entries that an indexer chose, against the blocks of the group it serves."""
 
     codes = frozenset({"HKV304"})
+    kinds = frozenset({"select"})
 
     def before(self, event: Event) -> None:
         if event.ev != "select":

@@ -33,6 +33,9 @@ class Stores(Silent):
     """Judges stores at their begin; of those that came too early, when it shows how early."""
 
     codes = frozenset({"HKV101", "HKV103"})
+    kinds = frozenset(
+        {"store_begin", "alloc", "zero", "write", "seal", "index", "load_end", "copy"}
+    )
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

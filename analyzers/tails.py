@@ -14,6 +14,7 @@ class Tails(Silent):
     """Judges seals that say which tail they take their tokens from."""
 
     codes = frozenset({"HKV302"})
+    kinds = frozenset({"seal"})
 
     def before(self, event: Event) -> None:
         if event.ev != "seal" or event.get("pad"):

@@ -20,6 +20,7 @@ class Uses(Silent):
     """Judges reads; which of a read's faults is its root is `attribution`'s to say."""
 
     codes = frozenset({"HKV701"})
+    kinds = frozenset({"use"})
 
     def before(self, event: Event) -> None:
         if event.ev != "use" or event.get("pad"):

@@ -16,6 +16,23 @@ class Topology(Silent):
     """Captures against launches, and geometry that changes under somebody."""
 
     codes = frozenset({"HKV801", "HKV804"})
+    kinds = frozenset(
+        {
+            "capture",
+            "launch",
+            "rebase",
+            "dispatch",
+            "retire",
+            "write",
+            "use",
+            "seal",
+            "index",
+            "copy",
+            "zero",
+            "store_begin",
+            "load_begin",
+        }
+    )
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

@@ -11,6 +11,7 @@ class Transfers(Silent):
     """Looks at the ends of transfers, at who goes on after a failure, and at the trace's end."""
 
     codes = frozenset({"HKV605"})
+    kinds = frozenset({"store_begin", "load_begin", "store_end", "load_end", "resume", "use"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

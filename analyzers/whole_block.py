@@ -32,6 +32,7 @@ class WholeBlock(Silent):
     """Lookups and announcements; uses and resumes are judged as reads."""
 
     codes = frozenset({"HKV101", "HKV102", "HKV103", "HKV105"})
+    kinds = frozenset({"lookup", "wire"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
@@ -64,6 +65,8 @@ class WholeBlock(Silent):
         reader = reader_number(self.ctx, request)
         faults: list[Fault] = []
         spans = pieces(group, len(slots), (0, tokens), tokens)
+        if fold.surely_serve(group, slots, spans, reader):
+            return
         for i, (slot, span) in enumerate(zip(slots, spans, strict=True)):
             if slot < 0 or not known(fold, slot):
                 continue

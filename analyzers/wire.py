@@ -19,6 +19,7 @@ class Wire(Silent):
     """Folds each side of the wire, and compares it with the pool at the end."""
 
     codes = frozenset({"HKV901", "HKV902"})
+    kinds = frozenset({"state", "wire"})
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)

@@ -6,7 +6,7 @@ every question about one moment. The transitions are those of `hkvtool.state.ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import Event
@@ -112,6 +112,13 @@ class Fold:
     def component(self, slot: int, group: Group) -> int:
         """The place of a group's share of a slot in the component arrays."""
         return slot * int(self.st.h[a.COMPONENTS]) + group.component
+
+    def surely_serve(
+        self, group: Group, slots: Sequence[int], spans: Sequence[tuple[int, int]], reader: int
+    ) -> bool:
+        """Whether each slot surely serves its span, by whichever hash it was come by. A fold that
+        knows no quicker way than to look at them one by one says of none that it is sure."""
+        return False
 
     def group(self, name: Any) -> Group | None:
         return None if name is None else self.declared.groups.get(str(name))

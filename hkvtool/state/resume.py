@@ -58,6 +58,11 @@ def _history_faults(
             # Too few blocks, and what they hold says that they are the first ones.
             gap, first = (len(slots) * unit, end), 0
         faults.append(absent(group, gap))
+    wholes = range(first, first + len(slots) * unit, unit)
+    if first >= 0 and first + len(slots) * unit <= wanted * unit:
+        spans = [(start, min(start + unit, end)) for start in wholes]
+        if fold.surely_serve(group, slots, spans, reader):
+            return faults
     for i, slot in enumerate(slots, first // unit):
         span = (i * unit, min((i + 1) * unit, end))
         if not 0 <= i < wanted:
