@@ -117,13 +117,10 @@ def _written(text: str, original: Any, told: Sequence[str], **scope: Any) -> Cal
     parameters = inspect.signature(original).parameters.values()
     arguments = []
     kinds = inspect.Parameter
+    stars: dict[Any, str] = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
     for p in parameters:
-        stars = {
-            kinds.VAR_POSITIONAL: "*",
-            kinds.VAR_KEYWORD: "**",
-            kinds.KEYWORD_ONLY: f"{p.name}=",
-        }
-        arguments.append(stars.get(p.kind, "") + p.name)
+        by_name = f"{p.name}=" if p.kind is kinds.KEYWORD_ONLY else ""
+        arguments.append(stars.get(p.kind, by_name) + p.name)
     # What is not given has the same default; only that there is one stands in the text.
     bare = [
         p.replace(annotation=kinds.empty, default=None if _given(p) else p.default)

@@ -145,11 +145,26 @@ def ring(format: _FORMAT = Format.TABLE) -> None:
 
 
 @command.command("record")
-def record(format: _FORMAT = Format.TABLE) -> None:
+def record(
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", metavar="PYTHON", help="Measure a real vLLM, under this Python of its own."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=2, max=1000, help="Turns of each arm, with --engine.")
+    ] = 12,
+    format: _FORMAT = Format.TABLE,
+) -> None:
     """Record a busy decode loop, seal it and make a trace of it; then hooks that are off.
 
-    Times are processor time.
+    With --engine: vLLM's scheduler alone and a whole vLLM with a tiny model, not recorded,
+    recorded, and with vLLM's own KV events, in turn. Times are processor time.
     """
+    if engine is not None:
+        _record_engine(engine, rounds, format)
+        return
     from hkvtool.bench.recording import record_cost
 
     cost = record_cost()
@@ -170,6 +185,36 @@ def record(format: _FORMAT = Format.TABLE) -> None:
         ("hook taken out", f"{cost.detached_ns:+.0f} ns a call"),
     ]
     print_table(("", ""), rows)
+
+
+def _record_engine(python: str, rounds: int, format: Format) -> None:
+    from hkvtool.bench.vllm_costs import LOADS, vllm_cost
+
+    with progress("measuring", None):
+        found = vllm_cost(python, rounds)
+    if format is Format.JSON:
+        print_json({**dataclasses.asdict(found), "share": found.share})
+        return
+    for load in (found.scheduler, found.engine):
+        print_line(f"{LOADS[load.load]}: {load.steps} steps, {load.rounds} rounds")
+        print_table(
+            ["", "us a step", "more than off", "nine in ten", "of off"],
+            [
+                [name, f"{arm.us_a_step:,.1f}", *(
+                    ("", "", "") if name == "off" else
+                    (f"{arm.more_us:+.1f}", f"{arm.more_low:+.1f} to {arm.more_high:+.1f}",
+                     f"{100 * arm.share:+.2f} %")
+                )]
+                for name, arm in load.arms.items()
+            ],
+        )  # fmt: skip
+        told = f"{load.events_a_step:.1f} events a step of {load.ring_bytes:.0f} bytes in the ring"
+        print_line(f"{told}\n")
+    each = found.scheduler.ns_an_event
+    print_line(f"an event with its hook, in the scheduler: {each:,.0f} ns")
+    print_line(
+        f"events of a step of the engine, at that price: {100 * found.share:.2f} % of the step"
+    )
 
 
 @command.command("engine")
