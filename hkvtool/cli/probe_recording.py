@@ -70,10 +70,12 @@ class Snapshots:
         ids = [i for c in divergence.record.get("compared", ()) for i in c["requests"]]
         roots = [f for f in report.findings if not f.cause]
         # A client's id is a part of the engine's, and those have counters behind.
-        mine = [f for f in roots if any(str(f.request or "").startswith(i) for i in ids)] or roots
-        links["trace_findings"] = [f"{f.id} {f.code}: {f.message}" for f in mine[:8]]
-        if mine:
-            links["minimal"] = self._minimal(divergence, events, report, mine[0])
+        mine = [f for f in roots if any(str(f.request or "").startswith(i) for i in ids)]
+        whose = "" if mine else " (of other requests)"
+        told = mine or roots
+        links["trace_findings"] = [f"{f.id} {f.code}{whose}: {f.message}" for f in told[:8]]
+        if told:
+            links["minimal"] = self._minimal(divergence, events, report, told[0])
         return links
 
     def _minimal(
