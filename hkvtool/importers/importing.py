@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from hkvtool.importers.foreign import HEAD_BYTES, Importer
+from hkvtool.importers.foreign import Importer, head_of
 from hkvtool.importers.lines import Line, Names
-from hkvtool.model.errors import HkvError, TraceError
+from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import write_line
 from hkvtool.store.destination import Destination
@@ -26,7 +26,7 @@ def importers() -> dict[str, Importer]:
 
 def sniffed(path: Path) -> Importer | None:
     """The importer of a file or folder; None where none knows it. Raises TraceError."""
-    head = _head(path)
+    head = head_of(path)
     return next((i for i in importers().values() if i.sniff(path, head)), None)
 
 
@@ -71,13 +71,3 @@ def _watched(lines: Iterable[Line], problems: list[str]) -> Iterator[Line]:
         for each in line.get("misnamed", ()):
             problems.append(f"misnamed: {each}")
         yield line
-
-
-def _head(path: Path) -> bytes:
-    if path.is_dir():
-        return b""
-    try:
-        with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
-    except OSError as e:
-        raise TraceError(f"cannot read {path}: {e.strerror or e}") from e

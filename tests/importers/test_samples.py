@@ -90,6 +90,16 @@ def test_other_files_are_none_of_these(samples: Path, tmp_path: Path, cases: Any
     assert mooncake.sniff(zipped)
 
 
+@pytest.mark.parametrize("sample", ["dynamo.jsonl", "trtllm.json", "kv-canary.log"])
+def test_a_gzipped_file_is_the_same(sample: str, samples: Path, tmp_path: Path, names: Any) -> None:
+    path = tmp_path / f"{sample}.gz"
+    path.write_bytes(gzip.compress((samples / sample).read_bytes()))
+    assert events(path, names) == events(samples / sample, names)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TraceError, match="cut or damaged"):
+        events(path, names)
+
+
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_check_says_what_can_be_judged_and_finds_what_is_there(
     sample: str, samples: Path, names: Any
