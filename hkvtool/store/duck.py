@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Generator, Iterable, Iterator
 from functools import cached_property
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,9 @@ from hkvtool.store.trace import CHUNK_ROWS, Trace
 if TYPE_CHECKING:
     from hkvtool.state.keyframes import Chunk
 
+
+_CLOSED_WITHIN, _CLOSE_PAUSE = 50, 0.02
+"""How often a connection is tried to be closed, and seconds between."""
 
 _ROWS_AT_ONCE = 64
 """Rows of keyframes that are fetched at once, a few kilobytes each."""
@@ -169,7 +173,15 @@ class DuckTrace(Trace):
         return self._con.cursor().execute(query)
 
     def close(self) -> None:
-        self._con.close()
+        import duckdb
+
+        for _ in range(_CLOSED_WITHIN):
+            try:
+                self._con.close()
+                return
+            except duckdb.Error:
+                # A thread that nobody waits for any more is asking it something.
+                sleep(_CLOSE_PAUSE)
 
     def _stream(self, query: str, size: int) -> Iterator[Any]:
         """Arrow record batches of a query over `events`, fetched as they are asked for."""

@@ -17,6 +17,7 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.text import shown
+from hkvtool.state.fold import PLAIN_LIMIT
 from hkvtool.store.history import Moment
 from hkvtool.store.timeline import Timeline
 from hkvtool.tui.checking import AT_ONCE, BY_ITSELF, Checking
@@ -62,7 +63,7 @@ class Following(App[None]):
         self.req: str | None = None
         self.requests: list[RequestRow] = []
         self.timeline: Timeline | None = None
-        self._counted = False
+        self._counted, self.loaded = False, False
         self.error = ""
         self.speed = 1
         self.tailing = True
@@ -112,6 +113,9 @@ class Following(App[None]):
         """Everything that goes on beside the screen."""
         self.run_worker(self._follow(), group="follow", exit_on_error=True)
         self.run_worker(self._count(), group="count", exit_on_error=True)
+        self.loaded = self.session.live is not None or self.session.trace.count < PLAIN_LIMIT
+        if not self.loaded:
+            self.run_worker(self._load(), group="load", exit_on_error=True)
         if self.session.live is not None and not self.session.live.over:
             self.run_worker(self._live(self.session.live), group="live", exit_on_error=True)
         count = self.session.trace.count
@@ -198,7 +202,20 @@ class Following(App[None]):
         """The events that a view lists."""
         return self._around.get(view, (0, []))[1]
 
+    async def _load(self) -> None:
+        """Have the compiled fold at hand before somebody goes somewhere: loading it takes longer
+        than going. The first picture does not wait for it."""
+        from hkvtool.state import jit
+
+        while self.look is None and not self.error:
+            await asyncio.sleep(0.02)
+        await asyncio.to_thread(jit.ready)
+        self.loaded = True
+
     async def _count(self) -> None:
+        # The state first: both at once take longer, and more memory than DuckDB is given.
+        while self.look is None and not self.error:
+            await asyncio.sleep(0.02)
         try:
             self.timeline = await asyncio.to_thread(self.session.axis)
         except HkvError as e:

@@ -29,7 +29,7 @@ from hkvtool.tui.widgets import LineList
 _TICK = 0.5
 """Seconds between two looks at the clock while a command runs."""
 
-_CODES = {
+_CODES: dict[int, str] = {
     Exit.OK: "done", Exit.FINDINGS: "done: it is there (1)",
     Exit.INCONCLUSIVE: "done: that cannot be told (4)",
 }  # fmt: skip
