@@ -116,7 +116,7 @@ class Context(Scene):
             return None
         root = cause or self.blame.of(slots, request, group)
         if root is not None and cause is None:
-            alone = code[3] in _ALONE or (code == "HKV704" and not of_read)
+            alone = code[3] in _ALONE or code == "HKV605" or (code == "HKV704" and not of_read)
             if root.severity is not Severity.ERROR or (alone and root.code != code):
                 root = None
         named = _unique(events)
@@ -145,6 +145,21 @@ class Context(Scene):
         if request is not None and group is not None and not _stands_alone(finding):
             self.blame.put_table(root or finding, request, group)
         return finding
+
+    def lead(self, root: Finding, code: str, pos: int) -> None:
+        """Root findings of a rule that name an event follow from one that came to light later,
+        and so does what followed from them."""
+        for finding in self.findings:
+            if finding is root or finding.code != code or finding.cause is not None:
+                continue
+            if pos not in finding.events:
+                continue
+            followers = [f for f in self.findings if f.cause == finding.id]
+            finding.caused = []
+            root.tokens = root.tokens or finding.tokens
+            for one in (finding, *followers):
+                one.cause = root.id
+                root.caused.append(one.id)
 
     def _extend(self, finding: Finding, events: list[int], slots: Sequence[int]) -> None:
         """The same fault again: its blocks are added, its events as far as there is room."""

@@ -106,7 +106,7 @@ class Transfers(Silent):
                 continue
             if begin.req is None and len(over) != len(requests):
                 continue
-            self.ctx.report(
+            found = self.ctx.report(
                 "HKV605",
                 f"transfer {name} never ends, though the trace goes on behind it",
                 [begin.pos],
@@ -114,6 +114,10 @@ class Transfers(Silent):
                 group=self.ctx.fold.group(begin["group"]),
                 request=begin.req,
             )
+            if found is not None and found.cause is None and begin.ev == "load_begin":
+                # Who read its blocks found them on their way in, as they would be for ever.
+                for code in ("HKV305", "HKV603"):
+                    self.ctx.lead(found, code, begin.pos)
 
     def _never_released(self) -> None:
         """Everything has ended, and a transfer still holds blocks under its own name."""

@@ -128,7 +128,7 @@ def _published_span(fold: Fold, group: Group, slot: int, c: int) -> Span:
 def _empty(fold: Fold, group: Group, slot: int, c: int, span: Span, gen: int) -> Fault:
     st = fold.st
     if st.pver[c] == a.PENDING and st.pgen[c] == gen and hashed(fold, group, slot):
-        why = "its hash was published and never written"
+        why = "its hash was published, and nothing has written it by then"
         return Fault("HKV103", Kind.PROMISED, slot, span, why, waiting=True)
     why = "it was not written in this generation"
     return Fault(never_written(group), Kind.EMPTY, slot, span, why, waiting=True)
