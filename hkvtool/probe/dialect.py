@@ -68,6 +68,8 @@ class Dialect:
             except Refused as e:
                 self.keys.difference_update(keys)
                 self.refused[name] = f"{e.status}, {e}"
+        # What a server does not know is no failure of it.
+        self.load.failed = 0
 
     def ask(
         self, prompt: Sequence[Piece], *, output: int, salt: str = "", model: str = "",

@@ -32,7 +32,8 @@ def outcome(probe: Probe, survey: Survey, absent: dict[str, str]) -> Record:
             "boundaries": {b.name: b.tokens for b in probe.shape.boundaries},
         },
         "noise": {
-            "comparisons": judged.noise.trials, "largest_nats": judged.noise.largest, "usual_nats": judged.noise.usual,
+            "comparisons": judged.noise.trials, "usual_nats": judged.noise.usual,
+            "largest_nats": judged.noise.largest,
             "tolerance_nats": judged.noise.tolerance, "differed": judged.noise.differed,
             "void": judged.noise.void,
         },

@@ -15,7 +15,7 @@ from hkvtool.probe.load import Spent
 from hkvtool.probe.patterns import PATTERNS, Maker, Shape
 from hkvtool.probe.playing import Played, play
 from hkvtool.probe.scenario import Scenario, scenario_of
-from hkvtool.probe.server import Refused
+from hkvtool.probe.server import Refused, Unreachable
 from hkvtool.probe.shrinking import shrunk
 
 Made = Callable[[Maker], Scenario]
@@ -105,7 +105,7 @@ class Probe:
         return not self.stopped
 
     def run(self, again: Scenario | None = None) -> None:
-        """Go through all stages, or with `again` repeat that one scenario. Raises Unreachable."""
+        """Go through all stages, or with `again` repeat that one scenario."""
         try:
             noise = NOISE if self.cold else ONLY_REPEATS
             if not self.dialect.can_go_on or not self.dialect.ids:
@@ -123,6 +123,9 @@ class Probe:
             self._screen()
         except Spent as e:
             self.stopped = str(e)
+        except Unreachable as e:
+            # What was compared before is worth telling, not least if it was what broke the server.
+            self.stopped = f"the server answers no more: {e.what}"
 
     def _stage(self, stage: str, makers: dict[str, Made], count: int) -> None:
         names = list(makers)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.probe.dialect import Dialect
-from hkvtool.probe.load import Load
+from hkvtool.probe.load import Load, Spent
 from hkvtool.probe.prompts import fresh
 from hkvtool.probe.server import Refused, Server
 
@@ -106,8 +106,16 @@ def begin(
     rng = random.Random()
     survey = find_model(server, model)
     dialect = Dialect(server, load, survey.model)
-    dialect.learn(fresh(rng, 8, vocabulary))
-    if not salts:
-        dialect.keys.discard("cache_salt")
-    look(survey, dialect, rng, vocabulary)
+    try:
+        dialect.learn(fresh(rng, 8, vocabulary))
+        if not salts:
+            dialect.keys.discard("cache_salt")
+        look(survey, dialect, rng, vocabulary)
+    except Spent as e:
+        raise HkvError(f"nothing was compared: {e}", hint="raise the limit") from None
+    except Refused as e:
+        raise HkvError(
+            f"the server refuses an ordinary prompt: {e.status}, {e}", where=server.url,
+            exit_code=Exit.UNREADABLE,
+        ) from None  # fmt: skip
     return survey, dialect

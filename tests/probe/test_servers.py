@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,3 +183,25 @@ def test_junit_and_table(capsys: pytest.CaptureFixture[str]) -> None:
         "reuse changes answers",
     ):
         assert word in text, text
+
+
+def test_a_server_that_goes_away_leaves_a_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Stub.complete
+
+    def complete(self: Stub, *args: Any) -> Any:
+        if self.requests > 200:
+            raise ConnectionAbortedError
+        return original(self, *args)
+
+    monkeypatch.setattr(Stub, "complete", complete)
+    code, report = asked(Stub(), capsys, "--comparisons", "500")
+    assert code == 4 and "answers no more" in report["summary"]["stopped"]
+    assert 0 < report["summary"]["compared"] < 500
+
+
+def test_a_limit_that_allows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Stub()) as url:
+        assert main(["probe", url, "--max-requests", "3"]) == 2
+    assert "nothing was compared" in capsys.readouterr().err
