@@ -60,8 +60,9 @@ SHAPES = {
 DEPTH = 8
 """Tiles of one long row that one program takes; what is longer is the work of several."""
 
-JUDGED = 256
-"""The most rows of a program that judges stamps: it has them all in hand at once."""
+JUDGED = (16, 64, 128)
+"""Rows that a program can judge the stamps of: it has them all in hand at once. Few numbers, as
+each is a kernel of its own."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class _Plan:
     which may be shorter."""
     counts: tuple[int, ...]
     """Units of a segment, by kind."""
+    wholes: tuple[int, ...]
+    """Units of a row, by kind."""
     rows: int
     parts: int
     """Rows of a program, and programs of a row."""
@@ -126,6 +129,7 @@ def _plan(
                        first, at))  # fmt: skip
     return _Plan(
         tuple(kind[1] for kind in kinds), tuple(kind[0] // kind[1] for kind in kinds),
+        tuple(kind[2] for kind in kinds),
         rows, -(-most // (tile * DEPTH)) if rows == 1 else 1,
         torch.tensor(abouts, dtype=torch.int32).to(device),
     )  # fmt: skip
@@ -149,13 +153,18 @@ class _Units:
             # Every unit is held against the row's first ones: as they begin, so may it.
             words = tuple(min(word, self.head) for word in words)
         self.shape = SHAPES[operation][max(4, min(widths))]
-        cap = JUDGED if operation in ("verify", "poison") else 1 << 16
+        cap = JUDGED[-1] if operation in ("verify", "poison") else 1 << 16
         self.plan = _plan(lengths, words, self.shape.tile, self.shape.times, cap, buffer.device)
 
     @property
     def split(self) -> bool:
         """Whether a row is the work of several programs."""
         return self.plan.parts > 1
+
+    @property
+    def judged(self) -> int:
+        """Rows that a program judges the stamps of, those of it that there are."""
+        return next(rows for rows in JUDGED if rows >= self.plan.rows)
 
     def run(self, kernel: Any, *given: Any, extra: Sequence[int] = (), **constants: Any) -> None:
         """Launch a kernel. What only judges rows is not the work of several programs a row."""
@@ -247,7 +256,7 @@ def verify(
         units.run(_verify, found.view(torch.uint8), due, care, wrong,
                   extra=(WORDS if len(care) > 1 else 0,), HEAD=units.head,
                   CHECK=rows.row_bytes >= BYTES,
-                  N=triton.next_power_of_2(units.plan.rows), **stage)  # fmt: skip
+                  N=units.judged, **stage)  # fmt: skip
     return wrong.view(torch.bool), found
 
 
@@ -258,12 +267,19 @@ def fingerprint(buffer: torch.Tensor, rows: Rows) -> torch.Tensor:
         return sums
     units = _Units("fingerprint", buffer, rows)
     tile, across, warps, stages = units.shape
-    wide = [min(across * 8 // min(width, 8), triton.next_power_of_2(count * max(1, width // 8)))
-            for width, count in zip(units.plan.widths, units.plan.counts, strict=True)]  # fmt: skip
+    plan = units.plan
+    words = [count * max(1, width // 8) for width, count in zip(plan.widths, plan.counts,
+                                                                strict=True)]  # fmt: skip
+    wide = [min(across * 8 // min(width, 8), triton.next_power_of_2(count))
+            for width, count in zip(plan.widths, words, strict=True)]  # fmt: skip
+    # In one step: where a kind is one segment, as wide as the tile at most.
+    single = [whole == count and along <= most for whole, count, along, most
+              in zip(plan.wholes, plan.counts, words, wide, strict=True)]  # fmt: skip
+    once = sum(fits << c for c, fits in enumerate(single))
     down = max(1, tile // max(wide))
     _sum[(-(-len(rows) // down),)](
-        buffer, units.starts, sums, units.plan.abouts, len(rows), units.segments, rows.row_bytes,
-        WIDTHS=units.plan.code, KINDS=len(wide), R=down, STAGES=stages, ODD_=ODD,
+        buffer, units.starts, sums, plan.abouts, len(rows), units.segments, rows.row_bytes,
+        WIDTHS=plan.code, KINDS=len(wide), ONCE=once, R=down, STAGES=stages, ODD_=ODD,
         ACROSS=sum((w.bit_length() - 1) << 4 * c for c, w in enumerate(wide)), num_warps=warps,
     )  # fmt: skip
     return sums
@@ -279,7 +295,7 @@ def poison(buffer: torch.Tensor, rows: Rows, *, lifted: bool = False) -> None:
     for stage in _stages(units, "WRITE"):
         units.run(_poison, found.view(torch.uint8), due, HEAD=units.head, FLIP=FREED,
                   LIFTED=lifted,
-                  N=triton.next_power_of_2(units.plan.rows), **stage)  # fmt: skip
+                  N=units.judged, **stage)  # fmt: skip
 
 
 def _meet(source: torch.Tensor, target: torch.Tensor, size: int) -> bool:

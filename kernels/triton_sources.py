@@ -50,7 +50,8 @@ def _unit(
     within = unit - row * whole
     piece = _quotient(within, by, down)
     start = tl.load(starts + (row * segments + first + piece), mask=there, other=0)
-    byte = tl.multiple_of(start, W) + (within - piece * units) * W
+    # Said of the sum: what is said of a load is lost where it is asked for ahead.
+    byte = tl.multiple_of(start + (within - piece * units) * W, W)
     return row, byte, tl.multiple_of(at + within * W, W)
 
 
@@ -299,43 +300,57 @@ def _verify(
 
 
 @triton.jit
+def _weighed(
+    buffer, place, piece, chunk, begin, whole, units, there,
+    W: tl.constexpr, B: tl.constexpr, C: tl.constexpr, ODD_: tl.constexpr,
+):  # fmt: skip
+    """C words of each row from `chunk` on in one of its segments, times their weights."""
+    start = tl.multiple_of(tl.load(place + piece, mask=there, other=0), W)
+    if B == 8:
+        words = (buffer + start).to(tl.pointer_type(tl.int64))
+    elif B == 4:
+        words = (buffer + start).to(tl.pointer_type(tl.int32))
+    elif B == 2:
+        words = (buffer + start).to(tl.pointer_type(tl.int16))
+    else:
+        words = buffer + start
+    along = chunk + tl.arange(0, C)
+    mask = there[:, None] & ((along < units) & (along < whole - piece * units))[None, :]
+    here = tl.load(words[:, None] + along[None, :], mask=mask, other=0).to(tl.int64)
+    byte = (begin + (piece * units + along) * B).to(tl.int64)
+    if B < 8:
+        here = (here & ((1 << (8 * B)) - 1)) << ((byte % 8) * 8)[None, :]
+    return here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
+
+
+@triton.jit
 def _summed(
     buffer, starts, row, about, there, segments,
-    W: tl.constexpr, B: tl.constexpr, C: tl.constexpr, R: tl.constexpr, STAGES: tl.constexpr,
-    ODD_: tl.constexpr,
+    W: tl.constexpr, B: tl.constexpr, C: tl.constexpr, ONCE: tl.constexpr, R: tl.constexpr,
+    STAGES: tl.constexpr, ODD_: tl.constexpr,
 ):  # fmt: skip
-    """What words of `B` bytes, C across, of one kind of segments come to."""
+    """What words of `B` bytes, C across, of one kind of segments come to. ONCE: C are enough for
+    all of them; without a loop, what several kinds load is asked for side by side."""
     whole, units = tl.load(about) * (W // B), tl.load(about + 3) * (W // B)
-    first, begin = tl.load(about + 6), tl.load(about + 7)
-    chunks = (units + C - 1) // C
-    acc = tl.zeros((R, C), dtype=tl.int64)
-    for step in tl.range(0, (whole + units - 1) // units * chunks, num_stages=STAGES):
-        piece = step // chunks
-        place = starts + row * segments + first + piece
-        start = tl.multiple_of(tl.load(place, mask=there, other=0), W)
-        if B == 8:
-            words = (buffer + start).to(tl.pointer_type(tl.int64))
-        elif B == 4:
-            words = (buffer + start).to(tl.pointer_type(tl.int32))
-        elif B == 2:
-            words = (buffer + start).to(tl.pointer_type(tl.int16))
-        else:
-            words = buffer + start
-        along = (step - piece * chunks) * C + tl.arange(0, C)
-        mask = there[:, None] & ((along < units) & (along < whole - piece * units))[None, :]
-        here = tl.load(words[:, None] + along[None, :], mask=mask, other=0).to(tl.int64)
-        byte = (begin + (piece * units + along) * B).to(tl.int64)
-        if B < 8:
-            here = (here & ((1 << (8 * B)) - 1)) << ((byte % 8) * 8)[None, :]
-        acc += here * ((byte // 8 * 2 + 1) * ODD_)[None, :]
+    place = starts + row * segments + tl.load(about + 6)
+    begin = tl.load(about + 7)
+    if ONCE:
+        acc = _weighed(buffer, place, 0, 0, begin, whole, units, there, W, B, C, ODD_)
+    else:
+        acc = tl.zeros((R, C), dtype=tl.int64)
+        chunks = (units + C - 1) // C
+        for step in tl.range(0, (whole + units - 1) // units * chunks, num_stages=STAGES):
+            piece = step // chunks
+            acc += _weighed(buffer, place, piece, (step - piece * chunks) * C, begin, whole, units,
+                            there, W, B, C, ODD_)  # fmt: skip
     return tl.sum(acc, axis=1)
 
 
 @triton.jit(do_not_specialize=["n", "segments", "total"])
 def _sum(
     buffer, starts, sums, abouts, n, segments, total,
-    WIDTHS: tl.constexpr, KINDS: tl.constexpr, ACROSS: tl.constexpr, R: tl.constexpr,
-    STAGES: tl.constexpr, ODD_: tl.constexpr,
+    WIDTHS: tl.constexpr, KINDS: tl.constexpr, ACROSS: tl.constexpr, ONCE: tl.constexpr,
+    R: tl.constexpr, STAGES: tl.constexpr, ODD_: tl.constexpr,
 ):  # fmt: skip
     """Checksums of R rows, word by word as many across as `ACROSS` has for their kind."""
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
@@ -345,7 +360,7 @@ def _sum(
         result += _summed(
             buffer, starts, row, abouts + c * 8, there, segments, 1 << ((WIDTHS >> (3 * c)) & 7),
             1 << (((WIDTHS >> (3 * c)) & 7) - ((WIDTHS >> (3 * c)) & 7) // 4),
-            1 << ((ACROSS >> (4 * c)) & 15), R, STAGES, ODD_,
+            1 << ((ACROSS >> (4 * c)) & 15), (ONCE >> c) & 1, R, STAGES, ODD_,
         )  # fmt: skip
     tl.store(sums + row, result, mask=there)
 

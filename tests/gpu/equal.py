@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-TIMES = {"bytes": 100, "checks": 100, "codes": 20}
+TIMES = {"bytes": 100, "checks": 80, "codes": 20}
 
 MOST = 8
 """Differences after which a family is given up."""

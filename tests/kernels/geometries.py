@@ -31,7 +31,7 @@ def cut(rng: Random, where: str) -> None:
     for operation in ("gather", "scatter", "stamp", "zero", "verify", "poison", "fingerprint"):
         shape = device.Shape(tile, rng.choice([1, 2]), 4, rng.choice([1, 1, 3]))
         if operation == "fingerprint":
-            shape = shape._replace(times=rng.choice([4, 16]))
+            shape = shape._replace(times=rng.choice([4, 16, 128]))
         device.SHAPES[operation] = dict.fromkeys((16, 8, 4), shape)
 
 
