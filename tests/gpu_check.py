@@ -203,6 +203,8 @@ def main() -> int:
             print(f"{step}: {about['status']}, {about['seconds']} s")
             if step in ("streams", "equal", "sanitized", "replays"):
                 print("  " + json.dumps(about["found"])[:3000])
+    for operation, shapes in ((found.get("sweep", {}).get("found") or {}).get("best", {})).items():
+        print(f"best for {operation}: {shapes}")
     bandwidth = found.get("bandwidth", {}).get("found")
     if bandwidth:
         print(table(bandwidth))
