@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from hkvtool.model.errors import HkvError
-from hkvtool.recorder.kv_sequence import Apply, Sequence, Step
+from hkvtool.recorder.kv_sequence import MOST_HELD, Apply, Sequence, Step
 
 MAX_MESSAGE_BYTES = 16 << 20
 """ZeroMQ drops the connection of a peer that sends a longer frame, and connects anew."""
@@ -167,6 +167,8 @@ class Listener:
         if replay is not None:
             made.replay = self._context.socket(zmq.DEALER)
             made.replay.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+            # A whole answer comes at once, and what finds no room here is dropped over there.
+            made.replay.setsockopt(zmq.RCVHWM, MOST_HELD)
             self._to(made.replay, replay)
         return made
 

@@ -145,6 +145,11 @@ class Sequence:
         """What is to be done because time has passed."""
         if self._since is None or now - self._since < self.patience:
             return []
+        if self._asked and self._moved:
+            # The answer came to a halt: a ROUTER drops what its peer is too slow for, the end
+            # included. It is asked again, for as long as that gets further.
+            self.wanted, self._asked, self._since = self._before_next(), False, now
+            return []
         self.wanted, self._asked = None, False
         return self._give_up(now)
 
@@ -233,7 +238,9 @@ class Sequence:
             self._fresh = False
             self._forget_earlier(payload)
         if not self._held:
-            self._since = self.wanted = None
+            self.wanted = None
+            if not self._asked:
+                self._since = None
         return Apply(number, payload, replayed)
 
     def _forget_earlier(self, payload: bytes) -> None:

@@ -179,6 +179,23 @@ def test_an_answer_longer_than_what_is_held_back_loses_nothing(
     assert applied(steps) == list(range(100)) and taken.counts.lost == 0
 
 
+def test_an_answer_that_comes_to_a_halt_is_asked_for_again() -> None:
+    """A ROUTER drops what its peer is too slow for, in the middle and the end included."""
+    taken, publisher = sequence(can_replay=True), Publisher()
+    sent = [publisher.publish() for _ in range(10)]
+    taken.begin(0.0)
+    taken.asked()
+    steps = [s for n in (0, 1, 2, 5) for s in taken.replayed(*sent[n], 0.5)]
+    assert taken.due(1.0) == [] and taken.wanted is None
+    assert taken.due(1.6) == [] and taken.wanted == 2
+    steps += serve(taken, publisher, 1.7)
+    assert applied(steps) == list(range(10)) and taken.counts.lost == 0
+    # One that gets no further is not asked for ever.
+    steps = taken.arrive(20, payload(20), 2.0)
+    taken.asked()
+    assert taken.due(3.1) == [Lost(10, 19), Apply(20, payload(20))]
+
+
 def test_a_gap_behind_an_answer_is_asked_for_too() -> None:
     taken, publisher = sequence(can_replay=True), Publisher()
     sent = [publisher.publish() for _ in range(10)]
