@@ -59,9 +59,9 @@ def screen_text(app: Tui) -> str:
 
 @asynccontextmanager
 async def driving(
-    path: Path, size: tuple[int, int] = (120, 40), **settings: Any
+    path: Path, size: tuple[int, int] = (120, 40), *, wait: bool = False, **settings: Any
 ) -> AsyncIterator[Driver]:
-    with opened(str(path)) as session:
+    with opened(str(path), wait=wait) as session:
         app = Tui(
             session, name=path.name, **{"start": None, "view": None, "check": None} | settings
         )

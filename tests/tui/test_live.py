@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from hkvtool.analyzers import check
+from hkvtool.model.recording import is_recording
 from hkvtool.recorder.recording import Recording
 from hkvtool.state.fold import Fold
 from hkvtool.state.view import block_state
@@ -209,3 +212,43 @@ def test_a_recording_without_an_event_says_so(tmp_path: Path, hkvtool) -> None: 
     found = hkvtool("tui", str(tmp_path / "r.hkv"), "--screenshot", str(tmp_path / "p.svg"))
     made.close()
     assert found.code == 3 and "no event" in found.err
+
+
+def test_the_reference_engine_is_followed_from_outside(tmp_path: Path, drive) -> None:  # type: ignore[no-untyped-def]
+    """A program that records, in a process of its own; the screen is there before its first event."""
+    folder = tmp_path / "r.hkv"
+    program = subprocess.Popen(
+        [sys.executable, "-m", "hkvtool", "run", "--preset", "gemma3", "--requests", "6",
+         "-o", str(folder)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    lasts: list[int] = []
+
+    async def talk(d: Driver) -> None:
+        live = d.app.session.live
+        assert live is not None
+
+        def over() -> bool:
+            lasts.append(d.app.session.last)
+            return live.over
+
+        for _ in range(2400):
+            if over():
+                break
+            await d.pilot.pause(0.05)
+        await d.settle()
+        d.has("recorded")
+        whole = list(open_trace(folder).events())
+        assert d.app.session.last == len(whole) == d.app.look.pos
+        assert [dict(e.data) for e in live.trace.events()] == [dict(e.data) for e in whole]
+        assert d.app.session.report.as_json() == check(whole).as_json()
+
+    try:
+        end = monotonic() + 120
+        while not is_recording(folder) and monotonic() < end:
+            sleep(0.02)
+        drive(folder, talk, wait=True)
+        assert program.wait(60) == 0
+    finally:
+        program.kill()
+    assert len(set(lasts)) > 3, "it was followed, not read at its end"
