@@ -26,7 +26,8 @@ _INT, _LONG, _FLOAT, _TEXT = b"i"[0], b"l"[0], b"g"[0], b"u"[0]
 _WORDS = {b"N"[0]: None, b"T"[0]: True, b"F"[0]: False}
 
 _SEQUENCES = (_LIST, _TUPLE)
-_NUMBER = struct.Struct("<i")
+_NUMBER, _DOUBLE = struct.Struct("<i"), struct.Struct("<d")
+_NONE = b"N"[0]
 
 _MOST_INTS = 4096
 """Integers that are read together."""
@@ -124,7 +125,7 @@ def _flat(payload: bytes) -> list[Any]:
     if count > size:
         raise CodecError(f"{count} values in {size} bytes", 1)
     values: list[Any] = []
-    add, number_at = values.append, _NUMBER.unpack_from
+    add, number_at, double_at = values.append, _NUMBER.unpack_from, _DOUBLE.unpack_from
     for _ in range(count):
         body = at + 5
         tag = payload[at] if body <= size else 0
@@ -140,6 +141,16 @@ def _flat(payload: bytes) -> list[Any]:
                 except UnicodeDecodeError as e:
                     raise CodecError("not UTF-8", body + e.start) from e
                 at = end
+                continue
+        elif tag == _NONE:
+            add(None)
+            at += 1
+            continue
+        elif tag == _FLOAT and at + 9 <= size:
+            value = double_at(payload, at + 1)[0]
+            if math.isfinite(value):
+                add(value)
+                at += 9
                 continue
         elif tag in _SEQUENCES:
             length = number_at(payload, at + 1)[0]

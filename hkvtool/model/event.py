@@ -14,6 +14,16 @@ MALFORMED = "?"
 _KEYS = {name: frozenset(spec.keys) | {"ev"} for name, spec in EVENTS.items()}
 
 
+def lane_of(ev: str, data: Mapping[str, Any]) -> str:
+    """The lane of an event, given as its object: the one it names, or that of its kind."""
+    actor = data.get("actor")
+    if actor is not None:
+        return str(actor)
+    if "step" in data and ev in ACCESSES:
+        return DEVICE_ACTOR
+    return DEFAULT_ACTOR
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event at position `pos` (1-based line number or row order).
@@ -48,12 +58,7 @@ class Event:
     @property
     def actor(self) -> str:
         """The lane that did it."""
-        actor = self.data.get("actor")
-        if actor is not None:
-            return str(actor)
-        if "step" in self.data and self.ev in ACCESSES:
-            return DEVICE_ACTOR
-        return DEFAULT_ACTOR
+        return lane_of(self.ev, self.data)
 
     @property
     def step(self) -> int | None:

@@ -241,6 +241,11 @@ DECLARATIONS = frozenset({"trace", "evidence", "pool", "group", "kernel", "limit
 """Events that say what exists rather than what happens."""
 
 
+_BESIDE_IN_ORDER = ("hashes", "gens", "values", "dst", "peer")
+_BESIDE = frozenset(_BESIDE_IN_ORDER)
+"""Lists that have as many entries as another of the event."""
+
+
 def check_keys(data: dict[str, Any]) -> str | None:
     """Say what is wrong with an event object as written, or None.
 
@@ -263,7 +268,9 @@ def check_keys(data: dict[str, Any]) -> str | None:
         problem = known.type.check(value)
         if problem:
             return f"{name}: `{key}` {problem}"
-    for beside in ("hashes", "gens", "values", "dst", "peer"):
+    if _BESIDE.isdisjoint(data):
+        return None
+    for beside in _BESIDE_IN_ORDER:
         against = "src" if beside == "dst" else "blocks"
         mate, other = data.get(beside), data.get(against)
         if isinstance(mate, list) and isinstance(other, list) and len(mate) != len(other):

@@ -15,7 +15,7 @@ from typing import Any
 
 from hkvtool.model.clocks import Clock, Edges, by_edges, by_wall
 from hkvtool.model.errors import TraceError
-from hkvtool.model.event import Event
+from hkvtool.model.event import Event, lane_of
 from hkvtool.model.manifest import MANIFEST, SEGMENT_SUFFIX, Sealed, read_manifest
 from hkvtool.model.recording_count import RecordingCount, Stage
 from hkvtool.model.ring_format import HEADER_BYTES, STAMPED, RingError, RingHeader
@@ -149,9 +149,10 @@ def _clocks(
 
 def count_on_lane(data: dict[str, Any], lanes: dict[str, int]) -> None:
     """Number an event on its lane; a jump is as wide as what the lane lost."""
-    lane = Event(0, data["ev"] if isinstance(data.get("ev"), str) else "", data).actor
+    ev = data.get("ev")
+    lane = lane_of(ev if isinstance(ev, str) else "", data)
     seq = lanes.get(lane, 0)
-    if data.get("ev") == "dropped":
+    if ev == "dropped":
         count = data.get("count")
         lanes[lane] = seq + count if isinstance(count, int) else seq
     else:
