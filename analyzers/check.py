@@ -120,14 +120,14 @@ class Check:
         self.header: dict[str, Any] = {}
         self._coming: frozenset[str] | None = None
 
-    def run(self, events: Iterable[Event]) -> Report:
-        """All events in order, then the report."""
+    def run(self, events: Iterable[Event], *, ended: bool = True) -> Report:
+        """All events in order, then the report; `ended` says that the trace ends with them."""
         for event in events:
             self.count += 1
             self.event(event)
             if self.count % FORGET_EVERY == 0 and not self.observers:
                 self.forget()
-        return self.report()
+        return self.report(ended=ended)
 
     def forget(self) -> None:
         """Let go of what is over, so that memory does not grow with the trace. Observers tell of
@@ -138,13 +138,15 @@ class Check:
             family.forget(before)
         self.tally.forget(before)
 
-    def report(self) -> Report:
-        """The trace has ended: what was found, and what could not be evaluated."""
+    def report(self, *, ended: bool = True) -> Report:
+        """What was found, and what could not be evaluated; where the trace has not ended, without
+        what only its end shows."""
         ctx = self.ctx
         ctx.event = None
-        for family in self.families:
-            family.finish()
-        self.integrity.finish()
+        if ended:
+            for family in self.families:
+                family.finish()
+            self.integrity.finish()
         self.tally.finish()
         for observer in self.observers:
             observer.finish()

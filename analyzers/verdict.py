@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hkvtool.analyzers.check import check
+from hkvtool.analyzers.check import Check, settled
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.layers import mark
 from hkvtool.analyzers.provenance import Attempt, Follow, Source
 from hkvtool.analyzers.taint import BAD_CONTENT, WRONG_READ, Spread, Taint
+from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding, Report
@@ -117,8 +118,14 @@ class Why:
         }
 
 
-def why(events: Iterable[Event], request: str, evidence: Evidence | None = None) -> Why:
-    """Check a whole trace with one request in view, and say what became of its KV state."""
+def why(
+    events: Iterable[Event], request: str, evidence: Evidence | None = None, *, ended: bool = True
+) -> Why:
+    """Check a trace with one request in view, and say what became of its KV state.
+
+    Of a trace in which nothing is wrong the events up to the request's last one will do; then it
+    has not `ended` with them.
+    """
     watching: list[tuple[Follow, Taint]] = []
 
     def follow(ctx: Context) -> Follow:
@@ -126,7 +133,11 @@ def why(events: Iterable[Event], request: str, evidence: Evidence | None = None)
         watching.append((found, Taint(ctx)))
         return found
 
-    report = check(events, evidence, [follow, lambda ctx: watching[0][1]])
+    if evidence is None:
+        evidence, events = settled(events)
+    with uncollected():
+        checking = Check(Context(evidence), [follow, lambda ctx: watching[0][1]])
+        report = checking.run(events, ended=ended)
     followed, taint = watching[0]
     return _answer(report, followed, taint)
 

@@ -204,11 +204,13 @@ def _in_lines(what: str, total: int | None) -> Callable[[int], None]:
 
 
 @contextmanager
-def watched_events(trace: Trace, what: str) -> Iterator[Iterator[Event]]:
-    """Every event of a trace, with a bar on stderr while they go by."""
+def watched_events(trace: Trace, what: str, until: int | None = None) -> Iterator[Iterator[Event]]:
+    """Every event of a trace up to a position, with a bar on stderr while they go by."""
     total = trace.count if sys.stderr.isatty() or ASKED in os.environ else None
+    if total is not None and until is not None:
+        total = min(total, until)
     with progress(what, total) as told:
-        yield _told(trace.events(), told)
+        yield _told(trace.events(until=until), told)
 
 
 def _told(events: Iterable[Event], told: Callable[[int], None] | None) -> Iterator[Event]:

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.traces import Format, TraceArgument, print_json, watched_events
+from hkvtool.cli.traces import Format, TraceArgument, print_json, progress, watched_events
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.event import Event
 
 if TYPE_CHECKING:
     from hkvtool.analyzers.verdict import Why
     from hkvtool.store import Trace
+
+_LONG = 500_000
+"""Events of a trace from which on it pays to see first whether anything is wrong: the compiled code
+that does may have to be compiled."""
 
 
 def command(
@@ -47,8 +51,9 @@ def command(
     with open_trace(trace) as opened:
         name = request_in(opened, request)
         facts = _facts(opened, name)
-        with watched_events(opened, f"asking {trace}") as events:
-            found = why(events, name)
+        until = _enough(opened, name, trace)
+        with watched_events(opened, f"asking {trace}", until) as events:
+            found = why(events, name, ended=until is None)
         if not found.span[1]:
             raise HkvError(
                 f"{name!r} holds blocks, but is no request",
@@ -61,6 +66,19 @@ def command(
     if found.verdict in (Verdict.RESUMED_WRONGLY, Verdict.READ_WRONGLY):
         return Exit.FINDINGS
     return Exit.INCONCLUSIVE if found.verdict is Verdict.INCONCLUSIVE else Exit.OK
+
+
+def _enough(opened: Trace, name: str, path: str) -> int | None:
+    """The last event that bears on a request of a long trace in which nothing is wrong: what is
+    behind it need not be gone through. None of any other trace."""
+    from hkvtool.analyzers.long_check import screen_of
+
+    if opened.count < _LONG:
+        return None
+    with progress(f"checking {path}", opened.count) as told:
+        if screen_of(opened, told) is None:
+            return None
+    return max((event.pos for event in opened.events(req=name)), default=None)
 
 
 def _facts(opened: Trace, name: str) -> list[str]:
