@@ -122,16 +122,17 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
         return Result(finding, *_nothing(setting, finding, part, fault), fault=fault,
                       device=setting.device)  # fmt: skip
     first = concerns.first(fault)
-    control_plan, control = other, None
-    if control_plan is not None:
-        control = arms.run(setting, control_plan, part, concerns.hurt, 1)
-    if control is None:
-        control_plan = control_of(finding, setting.events, fault)
-        if control_plan is None:
-            return Result(finding, NOT, f"{RULES[finding.code].name} has no control arm", fault,
-                          None, first, setting.device)  # fmt: skip
-        control = arms.run(setting, control_plan, part, concerns.hurt, 1)
-    assert control is not None and control_plan is not None
+    control_plan, control = _control(setting, finding, part, concerns, fault, other)
+    if control is not None and control.corrupt and part is None:
+        # What other findings do to the same requests is left out.
+        less = sliced(setting.events, report, finding, always=True)
+        again, other = _fault(setting, report, finding, less, concerns)
+        if again is not None and again.corrupt:
+            part, fault, first = less, again, concerns.first(again)
+            control_plan, control = _control(setting, finding, part, concerns, fault, other)
+    if control is None or control_plan is None:
+        return Result(finding, NOT, f"{RULES[finding.code].name} has no control arm", fault,
+                      None, first, setting.device)  # fmt: skip
     if control.corrupt:
         why = "the control arm reads wrong bytes too: the cause is another"
         return Result(finding, NOT, why, fault, control, first, setting.device)
@@ -145,6 +146,22 @@ def confirm(setting: Setting, report: Report, finding: Finding) -> Result:
                       setting.device)  # fmt: skip
     return Result(finding, CONFIRMED, _said(first, fault_all), fault_all, control_all, first,
                   setting.device)  # fmt: skip
+
+
+def _control(
+    setting: Setting, finding: Finding, part: Slice | None, concerns: Concern, fault: Arm,
+    other: Plan | None,
+) -> tuple[Plan | None, Arm | None]:  # fmt: skip
+    """The first control that is clean: a race's other order, then what the rule's cause being
+    away comes to."""
+    plan, arm = other, None
+    if plan is not None:
+        arm = arms.run(setting, plan, part, concerns.hurt, 1)
+    if arm is None or arm.corrupt:
+        by_rule = control_of(finding, setting.events, fault)
+        if by_rule is not None:
+            plan, arm = by_rule, arms.run(setting, by_rule, part, concerns.hurt, 1)
+    return plan, arm
 
 
 class Concern:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
+from hkvtool.model.rows import MISSING
 from hkvtool.replay.cells import Cells, cells
 from hkvtool.replay.encoding import mask
 from hkvtool.replay.ops import (
@@ -215,7 +216,12 @@ def tail(c: Compiler, event: Event, sealing: Access, tokens: tuple[int, int]) ->
     request = c.requests.by_name.get(str(event.req))
     if group is None or request is None:
         return
-    blocks = tuple(c.fold.block_of[slot] for slot in request.table(group.table_id))
+    slots = list(request.table(group.table_id))
+    starts = [int(c.fold.st.start[slot]) for slot in slots]
+    if MISSING not in starts:
+        # A block taken late may stand for tokens further ahead.
+        slots = [slot for _, slot in sorted(zip(starts, slots, strict=True))]
+    blocks = tuple(c.fold.block_of[slot] for slot in slots)
     places = tuple(group.pool.map.get(b, b) for b in blocks)
     access = Access(False, sealing.span, group.pool, group, places, blocks)
     at = max(tokens[1], c.author(str(event.req)).extent.get(group.name, 0))

@@ -36,9 +36,11 @@ class Slice(NamedTuple):
     what is not written in the slice was not written; of the others it may have been, before."""
 
 
-def sliced(events: Sequence[Event], report: Report, finding: Finding) -> Slice | None:
-    """What a finding concerns; None for everything, where the trace is short."""
-    if len(events) <= SHORT:
+def sliced(
+    events: Sequence[Event], report: Report, finding: Finding, *, always: bool = False
+) -> Slice | None:
+    """What a finding concerns; None for everything, where the trace is short and not `always`."""
+    if len(events) <= SHORT and not always:
         return None
     family = [finding, *(f for f in report.findings if f.cause == finding.id)]
     named = {p for f in family for p in (*f.events, f.check, f.use) if p is not None}
