@@ -19,8 +19,8 @@ A hook set does just this, once, in each process::
         recording.emit("trace", format="hkv/1", engine="vllm", evidence=["host"])
         ...install the hooks; recording.keyed(x) for hashes, salts, tenants, adapters
 
-    def stop(recording):                      # put the original functions back
-        ...
+    def stop(recording):                      # put the original functions back; False where
+        ...                                   # nothing was told that others could miss
 
     follow(start, stop)
 
@@ -146,7 +146,6 @@ class Session:
             if self.recording is not recording:
                 return
             if off:
-                self._stop(recording)
                 self._see_no_more(recording)
                 recording.pause()
             else:
@@ -179,9 +178,9 @@ class Session:
         folder = self.recording.folder if self.recording else None
         return {"ok": True, "folder": folder, "followers": len(self._followers)}
 
-    def _stop(self, recording: Recording) -> None:
-        for _, stop in reversed(self._followers):
-            guarded(stop, recording)
+    def _stop(self, recording: Recording) -> bool:
+        """Tell the followers; says whether any of them had told anything by itself."""
+        return any([_stopped(stop, recording) for _, stop in reversed(self._followers)])
 
     def _leave(self) -> None:
         """Processes that are started from here on take no part."""
@@ -189,8 +188,10 @@ class Session:
             os.environ.pop(RECORD, None)
 
     def _see_no_more(self, recording: Recording) -> None:
-        """From here on nothing is seen, which is not the same as nothing happening."""
-        recording.emit_aside({"ev": "evidence", "evidence": []})
+        """From here on nothing is seen, which is not the same as nothing happening. A process that
+        had nothing to tell of does not say so for those that have."""
+        if self._stop(recording):
+            recording.emit_aside({"ev": "evidence", "evidence": []})
 
     def _listen(self) -> None:
         """Be there for `attach`, `detach` and the kill switch, in children too."""
@@ -235,6 +236,12 @@ def guarded(hook: Hook, recording: Recording) -> bool:
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         say(f"a hook failed and is off: {type(e).__name__}: {e} ({where})")
         return False
+
+
+def _stopped(stop: Hook, recording: Recording) -> bool:
+    """Call a hook that stops. One that returns False had told of no engine."""
+    told = []
+    return not guarded(lambda r: told.append(stop(r)), recording) or told != [False]
 
 
 def say(text: str) -> None:

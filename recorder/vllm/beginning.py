@@ -42,13 +42,17 @@ class Beginning:
         self._gate = gate
         wrap(gate, self._at_next_step(gate, found))
 
-    def end(self) -> None:
-        """Put the engine's own functions back; may come from any thread."""
+    def end(self) -> bool:
+        """Put the engine's own functions back, from any thread; says whether the blocks of an
+        engine were told of, as they are by one of its processes."""
         with self._mutex:
             self._over = True
             self._open()
-            if self._hooks is not None:
-                self._hooks.remove()
+            if self._hooks is None:
+                return False
+            told = bool(self._hooks.pools)
+            self._hooks.remove()
+            return told
 
     def _at_next_step(self, gate: Target, found: Running) -> Callable[..., Any]:
         def wrapper(scheduler: Any, *args: Any, **kwargs: Any) -> Any:

@@ -43,10 +43,12 @@ def start(recording: Any) -> None:
     _begun[0].begin()
 
 
-def stop(recording: Any) -> None:
-    """Put the engine's own functions back."""
+def stop(recording: Any) -> bool:
+    """Put the engine's own functions back; says whether blocks were told of."""
+    told = False
     while _begun:
-        _begun.pop().end()
+        told |= _begun.pop().end()
+    return told
 
 
 def _names(recording: Any) -> Any:

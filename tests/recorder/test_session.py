@@ -354,3 +354,17 @@ def test_key_file(tmp_path: Path) -> None:
     place.write_bytes(b"short")
     with pytest.raises(SettingsError, match="16 to 64 bytes"):
         Settings.of_environment({"HKV_HASH_KEY": str(place)})
+
+
+def test_a_process_that_had_nothing_to_tell_does_not_withdraw_what_others_see(
+    tmp_path: Path,
+) -> None:
+    # A front end and a worker are asked to stop too, while the engine core still tells.
+    for told in (True, None, False):
+        folder = tmp_path / f"{told}.hkv"
+        asked = Session()
+        assert isinstance(asked.begin(str(folder)), Recording)
+        asked.follow(lambda r: None, lambda r, told=told: told)
+        assert asked.answer({"op": "stop"})["ok"]
+        events = [e.ev for e in read_recording(folder)]
+        assert events == ([] if told is False else ["evidence"]), told
