@@ -54,6 +54,8 @@ class Stub:
 
     fault: str = ""
     noise: float = 0.0
+    jumps: float = 0.0
+    """Of answers, the share that is another by a nat, as where a router of experts wavers."""
     capacity: int = 4096
     """Blocks on the device; older ones are on the tier below, from where they are loaded."""
     refuses: frozenset[str] = frozenset()
@@ -133,12 +135,13 @@ class Stub:
                 seen[-WINDOW:] = [hit[0]] * WINDOW
             tokens: list[int] = []
             rows: list[Any] = []
+            jump = 1.0 if self._rng.random() < self.jumps else self.noise
             for _ in range(int(body["max_tokens"])):
                 history = [*prompt, *tokens]
                 rest = [tuple(history[i : i + BLOCK]) for i in range(cached, len(history), BLOCK)]
                 full = [*hit, *rest, (hash(body["model"]) % 1000,)]
                 row = logits(full, [*seen, *rest][-WINDOW:], fold(rest, state))
-                row = [value + self._rng.uniform(-self.noise, self.noise) for value in row]
+                row = [value + self._rng.uniform(-jump, jump) for value in row]
                 total = math.log(sum(math.exp(v) for v in row))
                 told = {i: v - total for i, v in enumerate(row)}
                 best = max(told, key=lambda i: told[i])

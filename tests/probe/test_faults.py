@@ -61,6 +61,15 @@ def test_noise_is_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and report["summary"]["confirmed"] == 0
 
 
+def test_answers_that_jump_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some jump without any reuse: that is neither a finding, nor does it hide one."""
+    code, report = asked(Stub(jumps=0.04), capsys, "--comparisons", "60")
+    assert report["summary"]["divergent"] > 0 and report["summary"]["confirmed"] == 0
+    assert code in (0, 4) and report["noise"]["tolerance_nats"] < 0.5
+    code, report = asked(Stub(jumps=0.04, fault="missing state"), capsys, "--comparisons", "20")
+    assert code == 1 and report["summary"]["confirmed"] >= 1
+
+
 def test_noise_does_not_hide_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = asked(Stub(noise=0.02, fault="missing state"), capsys, "--comparisons", "20")
     assert code == 1
