@@ -7,9 +7,13 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from variants.correct import correct_trace
+from variants.mutants import OPERATORS, _whole
+from variants.options import random_options
 
 from hkvtool.analyzers import check
 from hkvtool.analyzers.check import FAMILIES
@@ -99,6 +103,19 @@ def test_no_example_of_a_rule_gets_past(pattern: str, every: int, tmp_path: Path
 @pytest.mark.soak
 def test_no_clause_of_any_rule_gets_past(tmp_path: Path) -> None:
     assert len(passing(examples("rules/**/*.jsonl"), tmp_path)) > 100
+
+
+def test_of_mutants_only_what_the_rules_find_right_gets_past(tmp_path: Path) -> None:
+    sources: list[Path] = []
+    for number in range(6):
+        rng = Random(f"screened {number}")
+        events = correct_trace(number, _whole(random_options(rng)))
+        mutants = (operate(events, rng) for operate in OPERATORS.values())
+        for lines in [events, *(mutant[1] for mutant in mutants if mutant is not None)]:
+            sources.append(tmp_path / f"{len(sources)}.jsonl")
+            sources[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(sources) > 60
+    assert passing(sources, tmp_path)
 
 
 @pytest.fixture(scope="module")
