@@ -75,6 +75,53 @@ static PyObject *cursor_map(Cursor *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static uint32_t crc_table[256];
+
+static uint32_t crc32(const unsigned char *data, size_t length, uint32_t begin)
+{
+    uint32_t crc = ~begin;
+    for (size_t i = 0; i < length; i++)
+        crc = crc >> 8 ^ crc_table[(crc ^ data[i]) & 255];
+    return ~crc;
+}
+
+static void publish(Cursor *self, unsigned long long head, unsigned long long end)
+{
+    /* Last, and behind everything that was stored before: from here on the record counts. */
+    __atomic_store_n((uint64_t *)(void *)self->file + self->word, head, __ATOMIC_RELEASE);
+    self->head = head;
+    self->at = end;
+    self->seq++;
+}
+
+/* Store a record as `Ring.emit` does where nothing stands in the way; whether it was. */
+static PyObject *cursor_put(Cursor *self, PyObject *args)
+{
+    const char *payload;
+    Py_ssize_t size;
+    unsigned kind;
+    struct timespec time;
+    if (!PyArg_ParseTuple(args, "Iy#", &kind, &payload, &size))
+        return NULL;
+    unsigned long long at = self->at, begin = self->head;
+    unsigned long long end = at + (((unsigned long long)size + 31) & ~7ULL), head = begin + end - at;
+    if (self->file == NULL || end > self->limit || self->header + end > self->size)
+        Py_RETURN_FALSE;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    unsigned char *record = self->file + self->header + at;
+    uint32_t first = (uint32_t)size | kind;
+    uint64_t seq = self->seq;
+    int64_t now = time.tv_sec * 1000000000LL + time.tv_nsec;
+    memcpy(record + 4, &first, 4);
+    memcpy(record + 8, &seq, 8);
+    memcpy(record + 16, &now, 8);
+    memcpy(record + 24, payload, (size_t)size);
+    first = crc32(record + 4, 20 + (size_t)size, (uint32_t)begin);
+    memcpy(record, &first, 4);
+    publish(self, head, end);
+    Py_RETURN_TRUE;
+}
+
 static void cursor_dealloc(Cursor *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
@@ -88,6 +135,8 @@ static void cursor_dealloc(Cursor *self)
 static PyMethodDef cursor_methods[] = {
     {"_map_records", (PyCFunction)cursor_map, METH_VARARGS,
      "Map the file once more, for the emitters written in C."},
+    {"_put", (PyCFunction)cursor_put, METH_VARARGS,
+     "Store a record of this kind with the time; False where that takes more than storing it."},
     {"_unmap_records", (PyCFunction)cursor_unmap, METH_NOARGS, "Give that mapping back."},
     {NULL, NULL, 0, NULL},
 };
@@ -316,10 +365,7 @@ static int store(Emitter *self, Cursor *ring, PyObject *const *values)
     };
     memcpy(record, words, 8);
     memcpy(record + 8, data, length);
-    __atomic_store_n((uint64_t *)(void *)ring->file + ring->word, head, __ATOMIC_RELEASE);
-    ring->head = head;
-    ring->at = end;
-    ring->seq = seq + 1;
+    publish(ring, head, end);
     Py_XDECREF(made);
     return 1;
 failed:
@@ -495,6 +541,12 @@ PyMODINIT_FUNC PyInit__ring(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ 0xEDB88320 : crc >> 1;
+        crc_table[i] = crc;
+    }
     text_ring = PyUnicode_InternFromString("ring");
     text_ev = PyUnicode_InternFromString("ev");
     cursor_type = (PyTypeObject *)PyType_FromSpec(&cursor_spec);

@@ -23,6 +23,10 @@ class PlainCursor:
     def _map_records(self, fd: int, header: int, capacity: int, word: int) -> None:
         """Let compiled emitters at the file; there are none."""
 
+    def _put(self, kind: int, payload: bytes) -> bool:
+        """Store a record where nothing stands in the way; False: `Ring.emit` does it."""
+        return False
+
     def _unmap_records(self) -> None:
         """The end of that."""
 

@@ -37,6 +37,7 @@ from hkvtool.model.ring_format import (
     Word,
 )
 from hkvtool.recorder.cursor import Cursor
+from hkvtool.recorder.native import compiled
 from hkvtool.recorder.outcome import Off
 
 MIN_BYTES = 4096
@@ -48,6 +49,8 @@ _REASONS, _LONGEST_REASON = 8, 100
 
 _NO_READER = 1 << 64
 """Stands for how far the reader has come where nobody waits for one."""
+
+_COMPILED = compiled is not None
 
 _EVENT = Kind.EVENT << 24
 _GAP = Kind.GAP << 24
@@ -165,6 +168,8 @@ class Ring(Cursor):
         self._busy = True
         try:
             payload = encode(data)
+            if _COMPILED and self._put(_EVENT, payload):
+                return True
             length = len(payload)
             size = length + 31 & -8
             at = self._at

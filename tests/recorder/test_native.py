@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hkvtool.model.ring_format import HEADER_BYTES, Policy
+from hkvtool.recorder import ring as ring_module
 from hkvtool.recorder.emitters import Emitter, make_emitter
 from hkvtool.recorder.native import compiled, missing
 from hkvtool.recorder.ring import Ring
@@ -112,6 +113,22 @@ def test_round_and_round(tmp_path: Path, policy: Policy) -> None:
     # Where the clocks were read has no say in how far the two have come.
     assert one.ring._head == other.ring._head and one.ring.next_seq == other.ring.next_seq
     assert len(one.refused) == len(other.refused)
+
+
+@needs_both
+@pytest.mark.parametrize("policy", list(Policy))
+def test_an_event_given_as_its_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    one, other = pair(tmp_path, policy)
+    for n in range(300):
+        event = {"ev": "alloc", "req": f"r{n}", "blocks": list(range(n % 50)), "step": n}
+        monkeypatch.setattr(ring_module, "_COMPILED", True)
+        stored = one.ring.emit(event)
+        monkeypatch.setattr(ring_module, "_COMPILED", False)
+        assert other.ring.emit(event) == stored, n
+        assert one.ring._head == other.ring._head and one.ring.next_seq == other.ring.next_seq
+    assert one.records() == other.records()
 
 
 @needs_both
