@@ -158,7 +158,7 @@ def test_an_engine_that_is_started_anew_is_followed(
         settle(heard)
         published.shutdown()
         published.start()
-        time.sleep(0.5)
+        time.sleep(1.5)
         scheduler = drive(tmp_path, published, 4)
     published.shutdown()
     assert heard.restarts == 1 and heard.lost == 0 and heard.applied == published.count

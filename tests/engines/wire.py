@@ -19,6 +19,7 @@ from hkvtool.recorder.kv_listener import Bad, Listener, Source
 from hkvtool.recorder.kv_sequence import Apply, Lost, Restart, Step
 
 Frames = list[bytes]
+HELLO = b"hello, hello"
 Way = Callable[[Frames, random.Random], list[Frames]]
 
 
@@ -66,12 +67,15 @@ class Proxy:
         self._out = self._context.socket(zmq.PUB)
         self._out.setsockopt(zmq.SNDHWM, 0)
         self._out.bind(target)
+        self.known = threading.Event()
         self._way, self._rnd, self._done = way, random.Random(5), threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._done.is_set():
+            if not self.known.is_set():
+                self._out.send_multipart([HELLO])
             if self._in.poll(20):
                 for frames in self._way(self._in.recv_multipart(), self._rnd):
                     self._out.send_multipart(frames)
@@ -94,6 +98,7 @@ class Heard:
     applied: int = 0
     lost: int = 0
     restarts: int = 0
+    greeted: threading.Event = field(default_factory=threading.Event)
 
     def take(self, source: Source, step: Step | Bad) -> None:
         if isinstance(step, Apply):
@@ -106,7 +111,9 @@ class Heard:
             self.restarts += 1
             self.lines.append(self.stream.restart(source.name))
         else:
-            raise AssertionError(step)
+            # What the proxy says until it is heard: a subscription takes its time to arrive.
+            assert str(len(HELLO)) in step.problem
+            self.greeted.set()
 
 
 @contextmanager
@@ -123,8 +130,10 @@ def listening(
     ) as listener:
         thread = threading.Thread(target=listener.run, args=(heard.take, done.is_set))
         thread.start()
-        # A subscription takes its time to arrive.
-        time.sleep(0.5)
+        assert heard.greeted.wait(60)
+        proxy.known.set()
+        # The proxy's own subscription, of which nobody tells.
+        time.sleep(1.0)
         try:
             yield heard
             settle(heard)
@@ -142,4 +151,4 @@ def settle(heard: Heard) -> None:
     seen = -1
     while seen != heard.applied:
         seen = heard.applied
-        time.sleep(0.6)
+        time.sleep(1.2)
