@@ -180,7 +180,8 @@ class Session:
 
     def _stop(self, recording: Recording) -> bool:
         """Tell the followers; says whether any of them had told anything by itself."""
-        return any([_stopped(stop, recording) for _, stop in reversed(self._followers)])
+        told = [_stopped(stop, recording) for _, stop in reversed(self._followers)]
+        return any(told)
 
     def _leave(self) -> None:
         """Processes that are started from here on take no part."""
