@@ -157,7 +157,7 @@ def _control(
     plan, arm = other, None
     if plan is not None:
         arm = arms.run(setting, plan, part, concerns.hurt, 1)
-    if arm is None or arm.corrupt:
+    if arm is None or (arm.corrupt and finding.code in _RACES):
         by_rule = control_of(finding, setting.events, fault)
         if by_rule is not None:
             plan, arm = by_rule, arms.run(setting, by_rule, part, concerns.hurt, 1)

@@ -301,13 +301,29 @@ def _moved_too(finding: Finding, events: Sequence[Event], fault: Arm) -> list[Ev
         out.append(event)
         data = dict(event.data)
         if event.ev == "copy" and event.pos in named:
-            out.append(Event(event.pos, "copy", {**data, "group": finding.group}))
+            out.append(Event(event.pos, "copy", {**data, "group": finding.group, **_own_pair(
+                finding, events, event)}))  # fmt: skip
         elif str(data.get("handle")) in handles and event.ev.endswith(("_begin", "_end")):
             data["handle"] = f"{data['handle']} with {finding.group}"
             if event.ev.endswith("_begin"):
                 data["group"] = finding.group
             out.append(Event(event.pos, event.ev, data))
     return out
+
+
+def _own_pair(finding: Finding, events: Sequence[Event], copy: Event) -> dict[str, list[int]]:
+    """The blocks of the component's own table that stand where the copied ones do: those that its
+    reader names before and behind the copy. Nothing where it shares the copied blocks."""
+    tables = {str(e["group"]): e.get("table", e["group"]) for e in events if e.ev == "group"}
+    if tables.get(str(finding.group)) == tables.get(str(copy.get("group"))):
+        return {}
+    reads = [e for e in events if e.ev == "use" and e.req == finding.request
+             and e.get("group") == finding.group]  # fmt: skip
+    before = next((e["blocks"] for e in reversed(reads) if e.pos < copy.pos), [])
+    behind = next((e["blocks"] for e in reads if e.pos > copy.pos), [])
+    pairs = [(a, b) for a, b in zip(before, behind, strict=False)
+             if a != b and b in finding.blocks]  # fmt: skip
+    return {"src": [a for a, _ in pairs], "dst": [b for _, b in pairs]} if pairs else {}
 
 
 # --- others --------------------------------------------------------------------------------
