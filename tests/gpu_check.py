@@ -118,14 +118,14 @@ def _equal(found: dict[str, Any]) -> list[str]:
     return [f"{family} {seed}" for family, one in found.items() for seed in one["wrong"]]
 
 
-def _bandwidth(found: dict[str, Any]) -> list[str]:
-    low = [
+def slow(found: dict[str, Any]) -> list[str]:
+    """Which operations do not come to the bar, on this GPU and on this day."""
+    return [
         f"{name} of {layout}: {share:.2f} of the ceiling"
         for layout, shares in {**found["layouts"], "blocks": found["blocks"]}.items()
         for name, share in shares.items()
         if share < BAR and "misaligned" not in layout and "twice" not in name
     ]
-    return low
 
 
 def _streams(found: dict[str, Any]) -> list[str]:
@@ -150,7 +150,7 @@ def _sanitized(found: dict[str, Any]) -> list[str]:
             if family != "skipped" and one["exit"]]  # fmt: skip
 
 
-JUDGES = {"equal": _equal, "bandwidth": _bandwidth, "streams": _streams, "replays": _replays,
+JUDGES = {"equal": _equal, "streams": _streams, "replays": _replays,
           "sanitized": _sanitized}  # fmt: skip
 
 
@@ -208,6 +208,8 @@ def main() -> int:
     bandwidth = found.get("bandwidth", {}).get("found")
     if bandwidth:
         print(table(bandwidth))
+        for line in slow(bandwidth):
+            print(f"below {BAR:.0%}: {line}")
     wrong = failures(found)
     for line in wrong:
         print(f"not as it should be: {line[:600]}", file=sys.stderr)
