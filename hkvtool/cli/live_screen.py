@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.text import shown
 from hkvtool.tui.beside import GOES_ON
 
+_RESET = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
+"""The normal screen, a cursor, no reports of the mouse or of what is pasted, no colour."""
+
 _PATIENCE = 5.0
 """Seconds that the application may take to give the terminal back."""
+
+
+def unheard() -> None:
+    """Where the terminal was closed, what is still said goes nowhere: a program that is recorded
+    must not end without its trace because nobody listens."""
+    for fd in (1, 2):
+        try:
+            termios.tcgetattr(fd)
+        except termios.error as e:
+            # Of a pipe or a file it says that they are no terminal.
+            if e.args[0] == errno.EIO:
+                with suppress(OSError), open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), fd)
 
 
 class LiveScreen:
@@ -30,6 +48,7 @@ class LiveScreen:
             )
         self._recording, self.path = recording, log
         self._process: subprocess.Popen[bytes] | None = None
+        self._modes: list[Any] | None = None
         self._opened = False
         if log.exists() and not force:
             raise HkvError(f"{log} is there already", hint="--force replaces it")
@@ -44,6 +63,8 @@ class LiveScreen:
     def open(self) -> None:
         """Show the application."""
         print(f"hkvtool: what it prints goes to {shown(self.path)}", file=sys.stderr)
+        with suppress(termios.error, OSError):
+            self._modes = termios.tcgetattr(sys.stdin.fileno())
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hkvtool.tui.beside", os.path.abspath(self._recording),
              os.path.abspath(self.path), os.getcwd()],
@@ -63,8 +84,18 @@ class LiveScreen:
         code = None if self._process is None else self._process.returncode
         if code in (Exit.OK, GOES_ON):
             return code == Exit.OK
+        unheard()
+        self._give_back()
         print("hkvtool: the screen failed; the program and its recording go on", file=sys.stderr)
         return False
+
+    def _give_back(self) -> None:
+        """The terminal as it was: an application that was killed leaves it as it had it."""
+        with suppress(termios.error, OSError):
+            if self._modes is not None:
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._modes)
+            sys.stdout.write(_RESET)
+            sys.stdout.flush()
 
     def wait(self) -> None:
         """The recording is over: wait until it was looked at for long enough."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkvtool.cli.amounts import seconds, shown_bytes, size
-from hkvtool.cli.live_screen import LiveScreen
+from hkvtool.cli.live_screen import LiveScreen, unheard
 from hkvtool.cli.recorded import beside, ending, folder_of, settings_of, tell_begin
 from hkvtool.cli.status_line import StatusLine, expected_a_day
 from hkvtool.model.errors import HkvError
@@ -131,15 +131,18 @@ def command(
     made: list[int] = []
 
     def tell(now: Status | None) -> None:
+        unheard()
         if screen is None or screen.left:
             status.tell(now)
 
     def finish(ended: Ended) -> None:
+        unheard()
         status.end()
         folder.end(complete=not ended.died)
         lasted = monotonic() - began
         if screen is not None:
             screen.wait()
+        unheard()
         _tell_end(ended, lasted)
         made.append(ending(folder.path, output, force=force))
 

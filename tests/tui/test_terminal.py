@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -180,6 +181,34 @@ def test_a_program_that_ends_leaves_the_screen(live) -> None:  # type: ignore[no
     screen.until("EXIT=0")
     with open_trace(trace) as made:
         assert made.kinds["alloc"] == 400
+
+
+def test_a_screen_that_dies_leaves_program_and_terminal(live) -> None:  # type: ignore[no-untyped-def]
+    screen, trace = live(1_000_000)
+    screen.until("60 held")
+    mine = [p for p in Path("/proc").iterdir() if p.name.isdecimal()]
+    words = {p.name: (p / "cmdline").read_bytes() for p in mine if (p / "cmdline").exists()}
+    named = os.fsencode(trace.with_suffix(".hkv"))
+    (dead,) = [
+        pid for pid, line in words.items() if b"hkvtool.tui.beside" in line and named in line
+    ]
+    os.kill(int(dead), signal.SIGKILL)
+    screen.until("the screen failed; the program and its recording go on")
+    screen.keys("C-c")
+    screen.until("EXIT=3")
+    with open_trace(trace) as made:
+        assert made.kinds["alloc"] > 1
+
+
+def test_a_terminal_that_is_closed_leaves_a_trace(live) -> None:  # type: ignore[no-untyped-def]
+    screen, trace = live(1_000_000)
+    screen.until("60 held")
+    screen.close()
+    end = time.monotonic() + 60
+    while not trace.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    with open_trace(trace) as made:
+        assert made.kinds["alloc"] > 1
 
 
 def test_live_without_a_terminal_is_refused(tmp_path: Path, hkvtool) -> None:  # type: ignore[no-untyped-def]
