@@ -319,8 +319,8 @@ def _own_pair(finding: Finding, events: Sequence[Event], copy: Event) -> dict[st
         return {}
     reads = [e for e in events if e.ev == "use" and e.req == finding.request
              and e.get("group") == finding.group]  # fmt: skip
-    before = next((e["blocks"] for e in reversed(reads) if e.pos < copy.pos), [])
-    behind = next((e["blocks"] for e in reads if e.pos > copy.pos), [])
+    before: list[int] = next((e["blocks"] for e in reversed(reads) if e.pos < copy.pos), [])
+    behind: list[int] = next((e["blocks"] for e in reads if e.pos > copy.pos), [])
     pairs = [(a, b) for a, b in zip(before, behind, strict=False)
              if a != b and b in finding.blocks]  # fmt: skip
     return {"src": [a for a, _ in pairs], "dst": [b for _, b in pairs]} if pairs else {}
