@@ -107,8 +107,12 @@ class Control:
         _, uid, _ = _CREDENTIALS.unpack(raw)
         if uid not in (0, os.geteuid()):
             return
+        data = connection.recv(_LONGEST)
+        if not data:
+            # Somebody looked whether this process is here.
+            return
         try:
-            asked = json.loads(connection.recv(_LONGEST))
+            asked = json.loads(data)
             answer = self._session.answer(asked)
         except (ValueError, TypeError, KeyError) as e:
             answer = {"ok": False, "what": f"that is no request: {type(e).__name__}: {e}"}
@@ -140,11 +144,19 @@ def listening(pids: Iterable[int]) -> list[int]:
     folder = socket_folder()
     if folder is None:
         return []
-    # A socket outlives a process that was killed.
-    return [
-        pid for pid in pids
-        if os.path.exists(os.path.join(folder, f"{pid}.sock")) and os.path.exists(f"/proc/{pid}")
-    ]  # fmt: skip
+    return [pid for pid in pids if _is_heard(os.path.join(folder, f"{pid}.sock"))]
+
+
+def _is_heard(path: str) -> bool:
+    """Whether anybody listens: a socket outlives a process that was killed, and another process
+    may have its number by now."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE)
+        try:
+            connection.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 def family(pid: int) -> list[int]:

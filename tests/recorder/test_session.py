@@ -19,7 +19,7 @@ import pytest
 from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import Stage, read_recording, stage_of
 from hkvtool.recorder.attaching import detach, processes
-from hkvtool.recorder.control import Control, ask, family, socket_folder
+from hkvtool.recorder.control import Control, ask, family, listening, socket_folder
 from hkvtool.recorder.folder import Folder
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.session import Session
@@ -368,3 +368,19 @@ def test_a_process_that_had_nothing_to_tell_does_not_withdraw_what_others_see(
         assert asked.answer({"op": "stop"})["ok"]
         events = [e.ev for e in read_recording(folder)]
         assert events == ([] if told is False else ["evidence"]), told
+
+
+def test_the_socket_of_a_process_that_was_killed_is_nobody_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HKV_SOCKETS", str(tmp_path))
+    folder = socket_folder(make=True)
+    assert folder is not None
+    # Its number is another process's by now, one that has loaded nothing of ours.
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(os.path.join(folder, f"{os.getppid()}.sock"))
+    left.close()
+    assert listening([os.getpid(), os.getppid()]) == []
+    Control(Session()).start()
+    assert listening([os.getpid(), os.getppid()]) == [os.getpid()]
+    assert ask(os.getpid(), {"op": "status"})["ok"]
