@@ -102,6 +102,7 @@ class Fingerprints:
         self.wanted: set[str] = set()
         """Requests that somebody looks for."""
         self._pages: Pages | None = None
+        self._said = False
         self._tables: dict[str, list[list[int]]] = {}
         self._far: set[int] = set()
         """Places of the lower tier whose content was fingerprinted as it was stored."""
@@ -114,7 +115,10 @@ class Fingerprints:
         for req in out.finished_req_ids:
             self._tables.pop(req, None)
             self.wanted.discard(req)
-        if self._pages is None and self._pool() is not None:
+        if self._pages is None:
+            if self._pool() is None:
+                self._apart()
+                return
             self._pages = Pages(runner)
             self.hooks.sees(EVIDENCE)
         for new in out.scheduled_new_reqs:
@@ -131,8 +135,19 @@ class Fingerprints:
                 for table, ids in zip(self._tables[req], fresh, strict=True):
                     table.extend(ids)
 
+    def _apart(self) -> None:
+        """Say once that this worker does not know what is published."""
+        if not self._said:
+            self._said = True
+            log.warning(
+                "nothing is fingerprinted: this worker is not in the engine core's process "
+                "(--distributed-executor-backend uni puts one there)"
+            )
+
     def after(self, out: Any) -> None:
         """What the step has completed and the engine has published."""
+        if self._pages is None:
+            return
         starts = {new.req_id: new.num_computed_tokens for new in out.scheduled_new_reqs}
         cached = out.scheduled_cached_reqs
         starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
