@@ -3,6 +3,7 @@ say."""
 
 from __future__ import annotations
 
+from hkvtool.model.rows import MISSING
 from hkvtool.state.faults import Fault, Kind
 from hkvtool.state.read_changes import changed_faults
 from hkvtool.state.read_content import content_faults
@@ -55,7 +56,16 @@ def _index_faults(scene: Scene, read: Read) -> list[Fault]:
         return index_faults(fold, read.group, served, ids, ids)
     if read.request is None:
         return []
-    theirs = [fold.block_of[s] for s in read.request.table(served.table_id)]
+    sent = scene.dispatched.get(read.event.step or -1, read.event.pos)
+    if any(pos > sent for pos in read.request.left.get(served.table_id, {}).values()):
+        # The step was handed out with blocks that have left the table since: which ones, and
+        # where they stood, cannot be told from what it holds now.
+        return []
+    table, start = read.request.table(served.table_id), fold.st.start
+    if all(start[s] != MISSING for s in table):
+        # A block that fills a gap is taken last and stands where its tokens are.
+        table = sorted(table, key=lambda slot: start[slot])
+    theirs = [fold.block_of[s] for s in table]
     if len(theirs) != len(ids):
         return []
     return index_faults(fold, read.group, served, ids, theirs)

@@ -38,3 +38,12 @@ def test_everything_at_once_is_silent(seed: int) -> None:
 def test_a_hand_over_is_silent(streams: bool, lease: bool) -> None:
     for seed in range(10):
         assert not loud(report_on(handover_trace(seed, streams, lease))), seed
+
+
+@pytest.mark.parametrize("seed", [5143])
+def test_a_step_that_outlives_the_table_it_was_handed_out_with_is_silent(seed: int) -> None:
+    # Preempted and resumed on other blocks while a step still reads the old ones; later a load
+    # fills a gap between blocks that are there.
+    options = random_options(Random(seed))
+    assert options.preempt and options.late_device and not options.dropped
+    assert not loud(report_on(correct_trace(seed, options)))
