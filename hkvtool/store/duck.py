@@ -142,14 +142,17 @@ class DuckTrace(Trace):
 
     def _stored_chunks(self, whole: int, last: int) -> Iterator[Any]:
         """What was stored last of each chunk from one keyframe to another, the header first."""
+        # The stretch is named on both sides: only so is the rest of the table left unread.
+        stretch = f"pos BETWEEN {int(whole)} AND {int(last)}"
         query = (
-            "WITH latest AS (SELECT field, chunk, max(pos) AS pos FROM keyframes "
-            "WHERE pos BETWEEN ? AND ? GROUP BY ALL) SELECT field, chunk, size, data "
-            "FROM keyframes JOIN latest USING (field, chunk, pos) WHERE (field = 'h') = ?"
+            f"WITH latest AS (SELECT field, chunk, max(pos) AS pos FROM keyframes WHERE {stretch} "
+            "GROUP BY ALL) SELECT field, chunk, size, data "
+            f"FROM (SELECT * FROM keyframes WHERE {stretch}) JOIN latest USING (field, chunk, pos) "
+            "WHERE (field = 'h') = "
         )
-        for header in (True, False):
+        for header in ("true", "false"):
             with explained(self.path):
-                result = self._con.cursor().execute(query, [whole, last, header])
+                result = self._con.cursor().execute(query + header)
                 while rows := result.fetchmany(_ROWS_AT_ONCE):
                     yield from rows
 
