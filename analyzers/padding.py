@@ -65,6 +65,9 @@ class Padding(Silent):
                 self._tell(event, slot, what, [])
 
     def _never_initialised(self, slot: int, pool: Pool) -> bool:
+        if any(pos > self.written.get(slot, -1) for pos in self.ctx.lost):
+            # What cleared it may be among what was lost.
+            return False
         if slot in self.written:
             return True
         if pool.zeroed or self.clean.get(slot) or self.ctx.midway:

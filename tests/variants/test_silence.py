@@ -47,3 +47,9 @@ def test_a_step_that_outlives_the_table_it_was_handed_out_with_is_silent(seed: i
     options = random_options(Random(seed))
     assert options.preempt and options.late_device and not options.dropped
     assert not loud(report_on(correct_trace(seed, options)))
+
+
+def test_what_cleared_a_null_block_may_be_lost() -> None:
+    options = random_options(Random(5811))
+    assert options.dropped
+    assert not loud(report_on(correct_trace(5811, options)), _allowed(options))
