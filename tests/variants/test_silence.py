@@ -53,3 +53,7 @@ def test_what_cleared_a_null_block_may_be_lost() -> None:
     options = random_options(Random(5811))
     assert options.dropped
     assert not loud(report_on(correct_trace(5811, options)), _allowed(options))
+
+
+def test_a_load_whose_request_is_gone_leaves_bytes_that_are_cleared() -> None:
+    assert not loud(report_on(correct_trace(5918, random_options(Random(5918)))))

@@ -144,6 +144,10 @@ class Tier:
                 peer=part.peers, part=part.layer, bytes=self._bytes(part), req=job.row.name,
                 actor=actor, **far,
             )  # fmt: skip
+            for table in engine.tables if job.kind == "load" else ():
+                if part.group in table.names:
+                    # Even where its request is gone before a step of it is scheduled.
+                    table.pool.kind.update(dict.fromkeys(part.blocks, table.name))
         early = not (self.options.load_failures or self.options.abort)
         if isinstance(job, Loading) and not job.layers and early and self.rng.random() < 0.3:
             self._resume(engine, job)
