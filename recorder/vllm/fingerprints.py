@@ -140,8 +140,8 @@ class Fingerprints:
         if not self._said:
             self._said = True
             log.warning(
-                "nothing is fingerprinted: this worker is not in the engine core's process "
-                "(--distributed-executor-backend uni puts one there)"
+                "nothing is fingerprinted: this worker is not in the engine core's process, "
+                "and does not know what is published"
             )
 
     def after(self, out: Any) -> None:
