@@ -79,7 +79,7 @@ class Compiler:
         self.epoch = 0
         self.steps: list[Step] = []
         self.seeds: list[Write] = []
-        self.seeded: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+        self.seeded: dict[tuple[str, str, int], dict[int, tuple[int, int]]] = {}
         self.written: set[tuple[str, str, int]] = set()
         """Pool, group and place of blocks that something in the trace has filled."""
         self.lays: dict[tuple[str, str, int], Lay] = {}
@@ -308,11 +308,15 @@ def _allocated(c: Compiler, event: Event) -> None:
     if pool is None or not (c.stated or c.promised or c.lays):
         return
     places = {pool.map.get(block, block) for block in event["blocks"]}
-    for spot in [spot for spot in c.lays if spot[0] == pool.name and spot[2] in places]:
-        del c.lays[spot]
+    if c.lays:
+        for group in c.fold.declared.groups:
+            for place in places:
+                c.lays.pop((pool.name, group, place), None)
     c.stated.difference_update((pool.name, place) for place in places)
-    for key in [k for k in c.promised if k[0] == pool.name and k[1] in places]:
-        del c.promised[key]
+    if c.promised:
+        for group in c.fold.declared.groups:
+            for place in places:
+                c.promised.pop((pool.name, place, group), None)
 
 
 def _published(c: Compiler, event: Event) -> None:

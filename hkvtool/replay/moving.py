@@ -165,8 +165,7 @@ def _laid(c: Compiler, spot: tuple[str, str, int]) -> Lay:
     c.written.discard(spot)
     c.begun.pop(spot, None)
     c.holds.pop((spot[0], spot[2], spot[1]), None)
-    for key in [key for key in c.seeded if key[:3] == spot]:
-        del c.seeded[key]
+    c.seeded.pop(spot, None)
     return lay
 
 

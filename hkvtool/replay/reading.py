@@ -159,6 +159,7 @@ def _seed(
     due = c.due(req, piece.start, piece.end, group)
     good: list[Piece] = []
     ours: list[Piece] = []
+    seeded = c.seeded.setdefault((pool.name, group.name, place), {})
     ratio = 1 if one.state else group.ratio
     _, entries, tokens = one.laid_out()
     for row, token in zip(entries.tolist(), tokens.tolist(), strict=True):
@@ -166,7 +167,7 @@ def _seed(
             ours.append(Piece(piece.place, token + 1 - ratio, token + 1))
             continue
         number = next((n for a, b, n in due if a <= token < b), 0)
-        known = c.seeded.setdefault((pool.name, group.name, place, row), (token, number))
+        known = seeded.setdefault(row, (token, number))
         if known == (token, number):
             good.append(Piece(piece.place, token + 1 - ratio, token + 1))
     if good:
