@@ -182,7 +182,10 @@ class Check:
         ctx = self.ctx
         event = event.meant
         problem = event.problem
-        if self._coming is not None and (event.ev not in _DESCRIBES or "actor" in event):
+        # Behind the end of a recording a worker may still tell of the step that was under way.
+        late = not self._coming and event.step is not None and event.ev != "dispatch"
+        described = event.ev in _DESCRIBES and "actor" not in event
+        if self._coming is not None and not described and not late:
             ctx.evidence, self._coming = self._coming, None
             ctx.lane_evidence.clear()
         ctx.meet(event)

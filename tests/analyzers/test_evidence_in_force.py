@@ -22,6 +22,9 @@ STATE: dict[str, Any] = {
 }  # fmt: skip
 TWICE: list[dict[str, Any]] = [{"ev": "free", "req": "a", "group": "kv", "blocks": [1]}] * 2
 
+STEP: dict[str, Any] = {"ev": "dispatch", "step": 1, "reqs": ["a"]}
+READ: dict[str, Any] = {"ev": "buffer", "name": "block_table", "op": "read", "step": 1}
+
 
 @pytest.mark.parametrize(
     ("more", "sees", "found"),
@@ -31,8 +34,17 @@ TWICE: list[dict[str, Any]] = [{"ev": "free", "req": "a", "group": "kv", "blocks
         ([NOTHING, *TWICE], False, []),
         ([NOTHING, HEAD[0], *HEAD[1:3], STATE, AGAIN, *TWICE], True, ["HKV704"]),
         ([NOTHING, HEAD[0], *HEAD[1:3], STATE, *TWICE], False, []),
+        # A worker tells of the step that was under way when the scheduler's process ended.
+        ([STEP, NOTHING, READ], True, []),
     ],
-    ids=["ends", "found before the end", "goes on blind", "pauses", "paused and says nothing"],
+    ids=[
+        "ends",
+        "found before the end",
+        "goes on blind",
+        "pauses",
+        "paused and says nothing",
+        "a step was under way",
+    ],
 )
 def test_a_recorder_that_sees_no_more(
     more: list[dict[str, Any]], sees: bool, found: list[str]
