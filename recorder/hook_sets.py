@@ -12,6 +12,7 @@ from hkvtool.recorder.session import say
 
 HOOK_SETS = {
     "vllm": "hkvtool.recorder.vllm.plugin",
+    "sglang": "hkvtool.recorder.sglang.plugin",
     "transformers.generation.continuous_batching": "hkvtool.recorder.transformers",
 }
 """Modules whose `register` attaches to an engine, by what the engine is known to be imported by."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.model.errors import HkvError
+from hkvtool.recorder.choke_point import ChokePoint
 from hkvtool.recorder.patches import Target, find
 from hkvtool.recorder.tell import Prepare, Sink, Tell
-from hkvtool.recorder.transformers.choke_points import POINTS, ChokePoint
+from hkvtool.recorder.transformers.choke_points import POINTS
 from hkvtool.recorder.transformers.declare import declare, tell_state
 from hkvtool.recorder.transformers.hooks import EVIDENCE, Hooks, log
 

@@ -12,10 +12,6 @@ from hkvtool.recorder.transformers.cache_state import GroupState
 from hkvtool.recorder.transformers.hooks import WARM_UP, Hooks
 
 
-def nothing(hooks: Hooks, *args: Any, **kwargs: Any) -> None:
-    """There is nothing to note before."""
-
-
 def cache_made(hooks: Hooks, seen: None, result: None, cache: Any, *args: Any, **kw: Any) -> None:
     """A cache is there: its pools and groups can be declared."""
     declare.declare(hooks, cache)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
+from hkvtool.recorder.choke_point import ChokePoint, nothing
 from hkvtool.recorder.transformers import cache_hooks as cache
 from hkvtool.recorder.transformers import offload_hooks as aside
 from hkvtool.recorder.transformers import step_hooks as steps
-from hkvtool.recorder.transformers.hooks import Hooks
 
 _ROOT = "transformers.generation.continuous_batching"
 _CACHE = f"{_ROOT}.cache:PagedAttentionCache"
@@ -23,47 +20,7 @@ _ASIDE = f"{_ROOT}.offloading_manager:OffloadingManager"
 HOST, STEP, ALL = ("host",), ("step",), ("host", "step", "layout")
 
 
-Before = Callable[..., Any]
-"""Called with the hooks and the engine's arguments; returns what `After` is to know."""
-
-After = Callable[..., None]
-"""Called with the hooks, what `Before` returned, the engine's result, and its arguments."""
-
-
-class ChokePoint(NamedTuple):
-    """One function to wrap; `parameters` are those the hook relies on, `loses` is the evidence
-    that goes with it."""
-
-    name: str
-    place: str
-    function: str
-    parameters: tuple[str, ...]
-    before: Before
-    after: After
-    loses: tuple[str, ...]
-
-    def wrapper(self, hooks: Hooks, original: Any) -> Callable[..., Any]:
-        """The engine's function with the hook around it. Nothing of ours comes out of it, but
-        what a guard raises."""
-        name, before, after = self.name, self.before, self.after
-
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            try:
-                seen = before(hooks, *args, **kwargs)
-            except Exception as e:
-                hooks.fail(name, e)
-                return original(*args, **kwargs)
-            result = original(*args, **kwargs)
-            try:
-                after(hooks, seen, result, *args, **kwargs)
-            except Exception as e:
-                hooks.fail(name, e)
-            return result
-
-        return wrapped
-
-
-_none = cache.nothing
+_none = nothing
 _table = ("request_id",)
 
 POINTS = (

@@ -1,0 +1,109 @@
+"""Attaching to the engine in this process, and saying what would be attached."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from hkvtool.model.errors import HkvError
+from hkvtool.recorder.choke_point import ChokePoint
+from hkvtool.recorder.patches import Target, find
+from hkvtool.recorder.sglang.choke_points import POINTS
+from hkvtool.recorder.sglang.hooks import EVIDENCE, Hooks, log
+from hkvtool.recorder.sglang.tree_core import BACKEND, Witness
+from hkvtool.recorder.tell import Prepare, Sink, Tell
+
+TRIED = ("0.5.23",)
+"""Releases with which the tests have passed. The code that is hooked is private, and changes."""
+
+_attached: list[Hooks] = []
+"""Those whose witness the engine is given: a name, once registered, stays."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What attaches in this environment."""
+
+    version: str | None
+    """None where there is no engine."""
+    found: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)
+    """Why a choke point is not there, by name."""
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def tried(self) -> bool:
+        """Whether this is a release that the tests have run with."""
+        return self.version in TRIED
+
+
+def attach_report() -> Report:
+    """What would attach, without attaching."""
+    version = _version()
+    if version is None:
+        return Report(None)
+    found = {point: _target(point) for point in POINTS}
+    missing = {p.name: t for p, t in found.items() if isinstance(t, str)}
+    gone = {c for p in found if p.name in missing for c in p.loses}
+    names = tuple(p.name for p in found if p.name not in missing)
+    return Report(version, names, missing, tuple(c for c in EVIDENCE if c not in gone))
+
+
+def attach(
+    sink: Sink, prepare: Prepare | None = None, keyed: Callable[[Any], str] = str
+) -> Hooks:  # fmt: skip
+    """Hook the engine of this process, for the caches it makes from here on; undone by
+    `Hooks.remove`. Raises HkvError where a choke point is missing that others rely on."""
+    version = _version()
+    if version is None:
+        raise HkvError("sglang is not installed here")
+    targets = {point: _target(point) for point in POINTS}
+    lost = [f"{p.name}: {t}" for p, t in targets.items() if isinstance(t, str) and p.loses]
+    if lost:
+        raise HkvError(
+            f"sglang {version} is not as hkvtool knows it: {lost[0]}",
+            hint=f"it was tried with {', '.join(TRIED)}",
+        )
+    if version not in TRIED:
+        log.warning("hkvtool has not been tried with sglang %s", version)
+    hooks = Hooks(Tell(sink, prepare), keyed, f"sglang {version}")
+    _offer(hooks)
+    for point, target in targets.items():
+        if isinstance(target, Target):
+            hooks.install(point.name, target, point.wrapper(hooks, target.function), point.loses)
+    return hooks
+
+
+def _offer(hooks: Hooks) -> None:
+    """Have the engine know our tree core, which stands in front of the one it would take."""
+    from sglang.srt.mem_cache.unified_cache import tree_core_registry as registry
+
+    _attached[:] = [hooks]
+    if registry.get_tree_core_factory(BACKEND) is None:
+        registry.register_tree_core_backend(BACKEND, _make)
+
+
+def _make(params: Any, components: Any) -> Any:
+    from sglang.srt.mem_cache.unified_cache import tree_core_registry as registry
+
+    hooks = _attached[0]
+    return Witness(registry.create_tree_core(hooks.chosen, params, components), hooks)
+
+
+def _target(point: ChokePoint) -> Target | str:
+    module, _, name = point.place.partition(":")
+    try:
+        owner = getattr(importlib.import_module(module), name)
+    except Exception as e:
+        return f"{point.place}: {type(e).__name__}: {e}"
+    return find(owner, point.function, point.parameters)
+
+
+def _version() -> str | None:
+    try:
+        return metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,157 @@
+"""What is known of one prefix cache between two calls of the engine: which page holds what.
+
+A block is a page of slots. It is *taken* from the allocator's answer until the tree adopts it or it
+is given back; the tree's are *published* under the hash of all tokens up to their end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.sglang.hooks import Hooks
+
+
+class PoolState:
+    """The pages of one allocator, under the name they have in the trace."""
+
+    def __init__(self, allocator: Any, cache: CacheState, kind: str) -> None:
+        self.allocator = allocator
+        self.cache = cache
+        self.kind = kind
+        self.name = kind + cache.suffix
+        self.page = int(allocator.page_size)
+        self.taken: dict[int, str | None] = {}
+        """The request of every page that the tree has not."""
+        self.hash_of: dict[int, str] = {}
+        self.page_of: dict[str, int] = {}
+
+    def pages(self, slots: Any) -> list[int]:
+        """The pages that begin in these slots, in their order. Copied from the device."""
+        if self.page == 1:
+            return [int(s) for s in slots.tolist()]
+        return [int(p) for p in (slots[slots % self.page == 0] // self.page).tolist()]
+
+    # --- taken and given back --------------------------------------------------------------
+
+    def take(self, pages: list[int], req: str | None) -> None:
+        """The allocator hands out pages."""
+        if pages:
+            self.taken.update(dict.fromkeys(pages, req))
+            self.cache.hooks.tell.alloc(pages, self.name, req, None)
+
+    def give_back(self, pages: list[int]) -> None:
+        """The allocator has pages again: the tree's lead nowhere any more."""
+        self.unpublish(pages, "evict")
+        by_request: dict[str | None, list[int]] = {}
+        for page in pages:
+            if page in self.taken:
+                by_request.setdefault(self.taken.pop(page), []).append(page)
+        for req, freed in by_request.items():
+            self.cache.hooks.tell.free(freed, self.name, req, None, None, None)
+
+    def clear(self) -> None:
+        """The allocator has all pages again."""
+        self.give_back([*self.hash_of, *self.taken])
+
+    # --- in the tree -----------------------------------------------------------------------
+
+    def publish(self, pages: list[int], hashes: list[str], start: int) -> None:
+        """The tree has these pages for consecutive tokens, the first of them at page `start` of
+        its sequence. Told are those that it did not have before."""
+        run: list[int] = []
+        for i, (page, name) in enumerate(zip(pages, hashes, strict=True)):
+            if self.hash_of.get(page) == name:
+                self._publish(pages, hashes, run, start)
+                run = []
+                continue
+            self.unpublish([p for p in (page, self.page_of.get(name)) if p is not None], "promote")
+            run.append(i)
+        self._publish(pages, hashes, run, start)
+
+    def _publish(self, pages: list[int], hashes: list[str], run: list[int], start: int) -> None:
+        if not run:
+            return
+        fresh = [pages[i] for i in run]
+        names = [hashes[i] for i in run]
+        tokens = [(start + run[0]) * self.page, (start + run[-1] + 1) * self.page]
+        reqs = {self.taken.get(p) for p in fresh}
+        req = reqs.pop() if len(reqs) == 1 else None
+        self.hash_of.update(zip(fresh, names, strict=True))
+        self.page_of.update(zip(names, fresh, strict=True))
+        tell = self.cache.hooks.tell
+        tell.publish(self.name, fresh, names, tokens, req)
+        adopted = [p for p in fresh if p in self.taken]
+        for page in adopted:
+            del self.taken[page]
+        if adopted:
+            # The tree counts no reference: what nobody has locked, it may evict.
+            tell.free(adopted, self.name, req, None, None, None)
+
+    def unpublish(self, pages: list[int], reason: str) -> None:
+        """The tree has these pages no more."""
+        gone = [p for p in pages if p in self.hash_of]
+        for page in gone:
+            del self.page_of[self.hash_of.pop(page)]
+        if gone:
+            self.cache.hooks.tell.unpublish(self.name, gone, None, reason)
+
+    def forget_hashes(self) -> None:
+        """The tree is empty."""
+        if self.hash_of:
+            self.hash_of.clear()
+            self.page_of.clear()
+            self.cache.hooks.tell.event({"ev": "reset", "pool": self.name})
+
+
+@dataclass
+class Lock:
+    """One lock on the path to a node, and the pages of both pools on which it counts."""
+
+    node: int
+    full: list[int]
+    swa: list[int] = field(default_factory=list)
+    covered: int = 0
+    """Tokens before the end of the node that the locked part of the window's path covers."""
+
+
+class CacheState:
+    """One prefix cache, with its pools and the locks that are held in it."""
+
+    def __init__(self, cache: Any, number: int, hooks: Hooks) -> None:
+        self.cache = cache
+        self.hooks = hooks
+        self.engine = f"tree{number}"
+        self.suffix = "" if number == 1 else f".{number}"
+        self.window: int | None = None
+        self.components: dict[str, Any] = {}
+        """What the engine calls the parts of a node, by the pool they lie in."""
+        self.full: PoolState | None = None
+        self.swa: PoolState | None = None
+        self.locks: dict[tuple[int, Any], list[Lock]] = {}
+        """By the node that was locked, and what the engine calls the end of its window."""
+        self.asked: dict[str, tuple[Any, ...]] = {}
+        """What the last lookup of each request came to."""
+        self.owners: list[Any] = []
+        """Objects of the engine on which there is a mark of ours."""
+
+    @property
+    def pools(self) -> list[PoolState]:
+        """Those that are followed."""
+        return [p for p in (self.full, self.swa) if p is not None]
+
+    def mark(self, owner: Any, state: Any) -> None:
+        """Have an object of the engine lead to what is known of it."""
+        from hkvtool.recorder.sglang.hooks import STATE
+
+        setattr(owner, STATE, state)
+        self.owners.append(owner)
+
+    def forget(self) -> None:
+        """Leave nothing on the engine's objects."""
+        from hkvtool.recorder.sglang.hooks import STATE
+
+        for owner in self.owners:
+            if hasattr(owner, STATE):
+                delattr(owner, STATE)

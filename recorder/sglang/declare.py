@@ -1,0 +1,56 @@
+"""What the engine has, told before it does anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
+from hkvtool.recorder.sglang.hooks import Hooks
+
+NOT_SEEN = (
+    "what a step writes and reads: kernels are not hooked, so no race with them is judged",
+    "HiCache's host and storage tiers: backup, load-back and prefetch",
+    "Mamba state, and allocators that share one buffer between groups",
+    "for whom a node is locked: the engine counts, and names nobody",
+)
+"""What happens in an engine and is not told."""
+
+
+def declare(hooks: Hooks, cache: Any) -> CacheState | None:
+    """Tell the pools and groups of a cache."""
+    from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+
+    allocator = cache.token_to_kv_pool_allocator
+    full = getattr(allocator, "full_attn_allocator", None)
+    swa = getattr(allocator, "swa_attn_allocator", None)
+    if full is None:
+        full, swa = allocator, None
+    state = CacheState(cache, len(hooks.caches) + 1, hooks)
+    state.components = {"full": ComponentType.FULL, "swa": ComponentType.SWA}
+    hooks.begin("; ".join(f"not seen: {what}" for what in NOT_SEEN))
+    state.full = PoolState(full, state, "full")
+    if swa is not None and ComponentType.SWA in cache.tree_components:
+        state.window = int(cache._sliding_window_size)
+        state.swa = PoolState(swa, state, "swa")
+    state.mark(cache, state)
+    hooks.caches.append(state)
+    for pool in state.pools:
+        state.mark(pool.allocator, pool)
+        _declare(hooks, state, pool)
+    return state
+
+
+def _declare(hooks: Hooks, state: CacheState, pool: PoolState) -> None:
+    """A pool of pages, the first of which padding is written to, and the group that uses it."""
+    pages = int(pool.allocator.size) // pool.page
+    hooks.tell.event({
+        "ev": "pool", "pool": pool.name, "medium": "gpu", "engine": state.engine,
+        "blocks": pages + 1, "reserved": [0],
+    })  # fmt: skip
+    group: dict[str, Any] = {
+        "ev": "group", "group": pool.name, "pool": pool.name, "block_tokens": pool.page,
+        "form": "compressed" if pool.kind == "full" else "swa",
+    }  # fmt: skip
+    if pool.kind == "swa":
+        group["window"] = state.window
+    hooks.tell.event(group)

@@ -1,0 +1,66 @@
+"""What all hooks share: where events go, and what becomes of a hook that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from hkvtool.recorder.attachment import Attachment
+from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
+from hkvtool.recorder.tell import Tell
+
+log = logging.getLogger("hkvtool.sglang")
+
+EVIDENCE = ("host", "layout")
+"""What the hooks let a rule see when all of them hold."""
+
+STATE = "hkvtool_state"
+"""Attribute of the engine's caches and allocators that leads to what is known of them."""
+
+
+class Hooks(Attachment):
+    """One attachment: its wrappers, and what they know of each cache."""
+
+    log = log
+
+    def __init__(self, tell: Tell, keyed: Callable[[Any], str], engine: str) -> None:
+        super().__init__(tell, EVIDENCE)
+        self.keyed = keyed
+        self.engine = engine
+        self.caches: list[CacheState] = []
+        self.off = False
+        """Taken off: a core that stays in front of an engine's tells nothing any more."""
+        self.chosen = ""
+        """The tree core that the engine would have taken, of the cache it makes."""
+        self.lookups = 0
+        self.batch: list[tuple[str, int]] = []
+        """Requests that slots are being taken for, each with how many, in the order of the
+        slots."""
+
+    def remove(self) -> None:
+        """Put every function of the engine back, and forget its caches."""
+        self.take_off()
+        self.off = True
+        for state in self.caches:
+            state.forget()
+        self.caches.clear()
+
+    def begin(self, note: str = "") -> None:
+        """The first line of a trace, once."""
+        if not self._begun:
+            self._open(self.engine, note)
+
+    def cache(self, cache: Any) -> CacheState | None:
+        """What is known of a cache of the engine."""
+        state: CacheState | None = getattr(cache, STATE, None)
+        return state if state is not None and state.hooks is self else None
+
+    def by_core(self, witness: Any) -> CacheState | None:
+        """What is known of the cache that this core is the tree of."""
+        return next((s for s in self.caches if s.cache.tree_core is witness), None)
+
+    def pool(self, allocator: Any) -> PoolState | None:
+        """What is known of an allocator."""
+        state: PoolState | None = getattr(allocator, STATE, None)
+        return state if state is not None and state.cache.hooks is self else None

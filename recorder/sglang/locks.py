@@ -1,0 +1,110 @@
+"""Locks on the path to a node: all of its full-attention pages, and a window's of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hkvtool.recorder.sglang.cache_state import CacheState, Lock, PoolState
+from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.recorder.sglang.paths import full_pages, window_pages
+
+OWNER = "lock"
+"""The engine locks nodes, and does not say for whom."""
+
+
+def _component(state: CacheState) -> Any:
+    return state.components["swa"]
+
+
+def _key(node: int, receipt: Any, state: CacheState) -> tuple[int, Any]:
+    uuids = receipt.component_lock_uuids
+    return node, uuids.get(_component(state)) if state.swa is not None else None
+
+
+def locked(
+    hooks: Hooks, witness: Any, core: Any, receipt: Any, node_id: int,
+    skip_lock_components: Any = (), **kw: Any,
+) -> None:  # fmt: skip
+    """A path may not be evicted."""
+    state = hooks.by_core(witness)
+    if state is None:
+        return
+    lock = Lock(node_id, full_pages(state, core, node_id))
+    if state.swa is not None and _component(state) not in skip_lock_components:
+        runs, lock.covered = window_pages(
+            state.swa, core, _component(state), node_id, state.window or 0
+        )
+        lock.swa = [p for _, pages in runs for p in pages]
+    state.locks.setdefault(_key(node_id, receipt, state), []).append(lock)
+    _count(hooks, state.full, lock.full, 1)
+    _count(hooks, state.swa, lock.swa, 1)
+
+
+def unlocked(
+    hooks: Hooks, witness: Any, core: Any, result: Any, node_id: int, params: Any,
+    skip_swa: bool = False, **kw: Any,
+) -> None:  # fmt: skip
+    """A lock is given up."""
+    state = hooks.by_core(witness)
+    lock = None if state is None else _of(state, node_id, params, last=True)
+    if state is not None and lock is not None:
+        _count(hooks, state.swa, lock.swa, -1)
+        _count(hooks, state.full, lock.full, -1)
+
+
+def window_unlocked(
+    hooks: Hooks, witness: Any, core: Any, result: Any, node_id: int, params: Any, **kw: Any
+) -> None:
+    """The window has moved on: what was locked of it may go, and the rest may not."""
+    state = hooks.by_core(witness)
+    lock = None if state is None else _of(state, node_id, params, last=False)
+    if state is not None and lock is not None:
+        _count(hooks, state.swa, lock.swa, -1)
+        lock.swa, lock.covered = [], 0
+
+
+def extend(hooks: Hooks, state: CacheState, core: Any) -> None:
+    """A window was filled again under locks that are held: they count on its new pages too."""
+    if state.swa is None:
+        return
+    for held in state.locks.values():
+        for lock in held:
+            if not lock.covered:
+                continue
+            runs, _ = window_pages(state.swa, core, _component(state), lock.node, lock.covered)
+            now = [p for _, pages in runs for p in pages]
+            had = set(lock.swa)
+            fresh = [p for p in now if p not in had]
+            lock.swa += fresh
+            _count(hooks, state.swa, fresh, 1)
+
+
+def _of(state: CacheState, node: int, receipt: Any, *, last: bool) -> Lock | None:
+    """The lock that a receipt is of; of several alike, one that still has its window first."""
+    held = state.locks.get(_key(node, receipt, state))
+    if not held:
+        return None
+    if not last:
+        return next((lock for lock in held if lock.covered), held[0])
+    lock = held.pop()
+    if not held:
+        del state.locks[_key(node, receipt, state)]
+    return lock
+
+
+def _count(hooks: Hooks, pool: PoolState | None, pages: list[int], by: int) -> None:
+    if pool is None or not pages:
+        return
+    if by > 0:
+        hooks.tell.touch(pages, pool.name, None, None, OWNER)
+    else:
+        hooks.tell.free(pages, pool.name, None, None, OWNER, None)
+
+
+def drop_all(hooks: Hooks, state: CacheState) -> None:
+    """Nothing is locked any more."""
+    for held in state.locks.values():
+        for lock in held:
+            _count(hooks, state.swa, lock.swa, -1)
+            _count(hooks, state.full, lock.full, -1)
+    state.locks.clear()

@@ -1,0 +1,41 @@
+"""The entry point that SGLang loads in every process: front end, scheduler, detokenizer.
+
+What it leads to is imported where it is asked for: a process that nobody records pays nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hkvtool.recorder.environment import asked
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.sglang.hooks import Hooks
+
+_attached: list[Hooks] = []
+
+
+def register() -> None:
+    """Record this process if that is asked for; else do nothing. May be called again."""
+    if asked():
+        from hkvtool.recorder.session import follow
+
+        follow(start, stop)
+
+
+def start(recording: Any) -> None:
+    """Follow the caches that this process makes from here on."""
+    from hkvtool.recorder.sglang.attach import attach
+
+    if not _attached:
+        _attached.append(attach(recording.emit_dict, recording.emitter, recording.keyed))
+
+
+def stop(recording: Any) -> bool:
+    """Put the engine's own functions back; says whether a cache was told of."""
+    told = False
+    while _attached:
+        hooks = _attached.pop()
+        told |= bool(hooks.caches)
+        hooks.remove()
+    return told
