@@ -100,15 +100,15 @@ def inserted(hooks: Hooks, seen: None, result: Any, cache: Any, params: Any, **k
     state.full.publish(pages, names, 0)
     if state.swa is None:
         return
-    known = len(state.swa.hash_of)
     runs, _ = window_pages(
         state.swa, core, state.components["swa"], node, len(pages) * state.full.page
     )
     page = state.swa.page
+    fresh = False
     for start, run in runs:
         first = start // page
-        state.swa.publish(run, names[first : first + len(run)], first)
-    if state.locks and len(state.swa.hash_of) != known:
+        fresh |= state.swa.publish(run, names[first : first + len(run)], first)
+    if fresh and state.locks:
         extend(hooks, state, core)
 
 

@@ -57,9 +57,10 @@ class PoolState:
 
     # --- in the tree -----------------------------------------------------------------------
 
-    def publish(self, pages: list[int], hashes: list[str], start: int) -> None:
+    def publish(self, pages: list[int], hashes: list[str], start: int) -> bool:
         """The tree has these pages for consecutive tokens, the first of them at page `start` of
-        its sequence. Told are those that it did not have before."""
+        its sequence. Told are those that it did not have before; says whether there were any."""
+        fresh = False
         run: list[int] = []
         for i, (page, name) in enumerate(zip(pages, hashes, strict=True)):
             if self.hash_of.get(page) == name:
@@ -68,7 +69,9 @@ class PoolState:
                 continue
             self.unpublish([p for p in (page, self.page_of.get(name)) if p is not None], "promote")
             run.append(i)
+            fresh = True
         self._publish(pages, hashes, run, start)
+        return fresh
 
     def _publish(self, pages: list[int], hashes: list[str], run: list[int], start: int) -> None:
         if not run:
@@ -105,7 +108,7 @@ class PoolState:
             self.cache.hooks.tell.event({"ev": "reset", "pool": self.name})
 
 
-@dataclass
+@dataclass(eq=False)
 class Lock:
     """One lock on the path to a node, and the pages of both pools on which it counts."""
 
@@ -129,6 +132,8 @@ class CacheState:
         """What the engine calls the parts of a node, by the pool they lie in."""
         self.full: PoolState | None = None
         self.swa: PoolState | None = None
+        self.mapping: Any = None
+        """The window's slot by that of full attention."""
         self.locks: dict[tuple[int, Any], list[Lock]] = {}
         """By the node that was locked, and what the engine calls the end of its window."""
         self.asked: dict[str, tuple[Any, ...]] = {}

@@ -32,6 +32,7 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     if swa is not None and ComponentType.SWA in cache.tree_components:
         state.window = int(cache._sliding_window_size)
         state.swa = PoolState(swa, state, "swa")
+        state.mapping = allocator.full_to_swa_index_mapping
     state.mark(cache, state)
     hooks.caches.append(state)
     for pool in state.pools:

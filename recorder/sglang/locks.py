@@ -46,8 +46,9 @@ def unlocked(
 ) -> None:  # fmt: skip
     """A lock is given up."""
     state = hooks.by_core(witness)
-    lock = None if state is None else _of(state, node_id, params, last=True)
+    lock = None if state is None else _of(state, node_id, params, window=not skip_swa)
     if state is not None and lock is not None:
+        _drop(state, lock, params)
         _count(hooks, state.swa, lock.swa, -1)
         _count(hooks, state.full, lock.full, -1)
 
@@ -57,7 +58,7 @@ def window_unlocked(
 ) -> None:
     """The window has moved on: what was locked of it may go, and the rest may not."""
     state = hooks.by_core(witness)
-    lock = None if state is None else _of(state, node_id, params, last=False)
+    lock = None if state is None else _of(state, node_id, params, window=True)
     if state is not None and lock is not None:
         _count(hooks, state.swa, lock.swa, -1)
         lock.swa, lock.covered = [], 0
@@ -79,17 +80,18 @@ def extend(hooks: Hooks, state: CacheState, core: Any) -> None:
             _count(hooks, state.swa, fresh, 1)
 
 
-def _of(state: CacheState, node: int, receipt: Any, *, last: bool) -> Lock | None:
-    """The lock that a receipt is of; of several alike, one that still has its window first."""
-    held = state.locks.get(_key(node, receipt, state))
-    if not held:
-        return None
-    if not last:
-        return next((lock for lock in held if lock.covered), held[0])
-    lock = held.pop()
-    if not held:
-        del state.locks[_key(node, receipt, state)]
-    return lock
+def _of(state: CacheState, node: int, receipt: Any, *, window: bool) -> Lock | None:
+    """The lock that a receipt is of; several may be alike but for whether they have their window
+    still."""
+    held = state.locks.get(_key(node, receipt, state), ())
+    return next((lock for lock in held if bool(lock.covered) == window), next(iter(held), None))
+
+
+def _drop(state: CacheState, lock: Lock, receipt: Any) -> None:
+    key = _key(lock.node, receipt, state)
+    state.locks[key].remove(lock)
+    if not state.locks[key]:
+        del state.locks[key]
 
 
 def _count(hooks: Hooks, pool: PoolState | None, pages: list[int], by: int) -> None:

@@ -13,11 +13,12 @@ def removed(hooks: Hooks, witness: Any, core: Any, result: Any, *args: Any, **kw
     state = hooks.by_core(witness)
     if state is None:
         return
-    for component, values in result.device_frees.items():
-        for pool in state.pools:
-            if component == state.components[pool.kind]:
-                for slots in values:
-                    pool.unpublish(pool.pages(slots), "evict")
+    for pool in state.pools:
+        for slots in result.device_frees.get(state.components[pool.kind], ()):
+            if pool.kind == "swa":
+                # The window's are named by the slots that lead to them.
+                slots = state.mapping[slots]
+            pool.unpublish(pool.pages(slots), "evict")
 
 
 def cleared(hooks: Hooks, witness: Any, core: Any, result: Any, *args: Any, **kw: Any) -> None:

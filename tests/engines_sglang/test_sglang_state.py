@@ -1,0 +1,63 @@
+"""What is recorded of SGLang's cache rebuilds its state, whichever core the tree has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from engines_sglang.sglang_cache import CORES, Engine
+from engines_sglang.sglang_load import Load
+from engines_sglang.sglang_state import Folded, differences
+from hkvtool.recorder.sglang.attach import attach
+from hkvtool.recorder.sglang.hooks import Hooks
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[Folded, Hooks]]:
+    folded = Folded()
+    hooks = attach(folded, keyed=lambda digest: digest.hex()[:16])
+    yield folded, hooks
+    hooks.remove()
+    assert not hooks.failed
+
+
+def quiet(folded: Folded) -> None:
+    """Neither check nor guard has anything to say, but for what the engine rightly threw away."""
+    assert not folded.guard.count and folded.guard.off is None
+    loud = [f for f in folded.checked().findings if f.code != "HKV308"]
+    assert not loud, (loud[0].code, loud[0].message, loud[0].events)
+
+
+def drive(watched: tuple[Folded, Hooks], core: str, seed: int, steps: int, **shape: int) -> Load:
+    folded, hooks = watched
+    load = Load(Engine(core, **shape), seed)
+    pools = hooks.caches[-1].pools
+    for number in range(steps):
+        kind = load.step()
+        wrong = list(differences(folded, load.engine.cache, pools))
+        assert not wrong, (number, kind, wrong[:3])
+    load.engine.cache.sanity_check()
+    quiet(folded)
+    return load
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_random_load(core: str, watched: tuple[Folded, Hooks]) -> None:
+    load = drive(watched, core, 1, 300, slots=256, swa_slots=128)
+    kinds = Counter(event["ev"] for event in watched[0].events)
+    assert kinds["publish"] > 50 and kinds["unpublish"] > 20 and kinds["touch"] > 50
+    assert {"begin", "finish", "evict_window", "slide", "let_go", "group"} <= set(load.done)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("core", CORES)
+def test_long_random_load(core: str, seed: int, watched: tuple[Folded, Hooks]) -> None:
+    drive(watched, core, seed, 5000, slots=256, swa_slots=128)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_random_load_without_a_window(core: str, watched: tuple[Folded, Hooks]) -> None:
+    drive(watched, core, 2, 200, slots=192, window=None)
