@@ -103,16 +103,24 @@ class Guard:
 
     @property
     def seen(self) -> int:
-        """Events judged so far."""
+        """Events judged so far; of a recording, the position of the last one."""
         return self._pos
 
     def see(self, data: Mapping[str, Any]) -> None:
         """Judge one event, given as its object, which must not be changed any more."""
         __tracebackhide__ = True
+        self._judge(data, None)
+
+    def read(self, event: Event) -> None:
+        """Judge one event of a recording; it keeps its position."""
+        __tracebackhide__ = True
+        self._judge(event.data, event)
+
+    def _judge(self, data: Mapping[str, Any], event: Event | None) -> None:
+        __tracebackhide__ = True
         if self.off is not None:
             return
         broken: list[Broken] = []
-        event = None
         with self._mutex:
             # What an engine does in a signal handler, or in answer to a violation, is not judged:
             # the event that it comes upon is only half folded.
@@ -120,8 +128,12 @@ class Guard:
                 return
             self._inside = True
             try:
-                self._pos += 1
-                event = Event.of(self._pos, data if isinstance(data, dict) else dict(data)).meant
+                if event is None:
+                    self._pos += 1
+                    event = Event.of(self._pos, data if isinstance(data, dict) else dict(data))
+                else:
+                    self._pos = event.pos
+                event = event.meant
                 self._recent.append(event)
                 if event.problem is None:
                     broken = self.rules.judge(event)

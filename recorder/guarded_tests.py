@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hkvtool.recorder.guard import Guard, Mode
-from hkvtool.recorder.guarded import Guarded
+from hkvtool.recorder.guarded import Guarded, Watched
 from hkvtool.recorder.hook_sets import attach_imported
 from hkvtool.recorder.session import current
 from hkvtool.recorder.violation import Violation
@@ -18,8 +18,8 @@ class GuardedTests:
     def __init__(self, mode: Mode) -> None:
         session = current()
         recording = session.of_environment()
-        if isinstance(recording, Guarded):
-            recording = recording.recorded
+        if isinstance(recording, Watched):
+            recording = recording.unwatched()
         self.guard = _TestGuard(mode, [self._found])
         self.tests = 0
         self.failed = 0

@@ -32,8 +32,8 @@ from hkvtool.model.writers import (
 )
 
 __all__ = [
-    "BEGUN", "COMPLETE", "INCOMPLETE", "RINGS_LINK", "RING_SUFFIX", "SEALER_LOCK", "SETTINGS",
-    "SNAPSHOT_PREFIX", "SWITCH", "RecordingCount", "RowsOf", "Stage", "count_on_lane",
+    "BEGUN", "COMPLETE", "GUARD_LOCK", "INCOMPLETE", "RINGS_LINK", "RING_SUFFIX", "SEALER_LOCK",
+    "SETTINGS", "SNAPSHOT_PREFIX", "SWITCH", "RecordingCount", "RowsOf", "Stage", "count_on_lane",
     "is_recording", "read_recording", "read_recordings", "remove_recording", "ring_files",
     "snapshots_of", "stage_of", "weight_of",
 ]  # fmt: skip
@@ -48,7 +48,10 @@ SWITCH = "off"
 
 SNAPSHOT_PREFIX = "snapshot-"
 SEALER_LOCK = "sealer.lock"
-_OURS = (INCOMPLETE, COMPLETE, SETTINGS, RINGS_LINK, SWITCH, MANIFEST, SEALER_LOCK)
+GUARD_LOCK = "guard.lock"
+"""Held by the guard that follows the recording; says up to when it has judged it."""
+
+_OURS = (INCOMPLETE, COMPLETE, SETTINGS, RINGS_LINK, SWITCH, MANIFEST, SEALER_LOCK, GUARD_LOCK)
 
 
 def is_recording(folder: str | os.PathLike[str]) -> bool:

@@ -71,6 +71,11 @@ class RecordingTail:
         self.waiting = bool(self._ready)
         return found
 
+    @property
+    def places(self) -> list[tuple[str, tuple[int, int]]]:
+        """Up to where each ring that is there was read: position, and number of the next event."""
+        return [(r.path, r.place) for r in self._rings.values() if r.path and r.place]
+
     def _read(self) -> None:
         # What is complete before it is read has nothing behind it.
         stage, now = stage_of(self.folder), monotonic_ns()

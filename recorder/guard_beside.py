@@ -1,0 +1,133 @@
+"""The process beside an engine in which `HKV_GUARD=log` judges what is recorded.
+
+`python -m hkvtool.recorder.guard_beside FOLDER DRAINS` is what the first process of an engine
+starts; the others find its lock held. It writes to the engine's stderr, and ends with the
+recording. The engine never waits for it, but at its own end, for a moment (`PATIENCE`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from time import monotonic, monotonic_ns, sleep
+
+from hkvtool.model.errors import HkvError
+from hkvtool.model.recording import GUARD_LOCK, remove_recording
+from hkvtool.model.ring_format import Policy
+from hkvtool.recorder.environment import ATTACH, GUARD, JOIN, RECORD
+from hkvtool.recorder.outcome import Off
+from hkvtool.recorder.recording import Recording
+from hkvtool.recorder.settings import Settings
+
+PATIENCE = 5.0
+"""Seconds that a program waits at its end for what it told last to be judged."""
+
+_PRIVATE_BYTES = 8 << 20
+"""Of a thread's ring that only the guard reads."""
+
+_LOOK = 0.02
+
+
+class Beside:
+    """That process, as those it watches see it."""
+
+    def __init__(self, folder: str) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        """It, for the one who started it."""
+        self._place = os.path.join(folder, GUARD_LOCK)
+
+    @staticmethod
+    def start(folder: str, *, drains: bool = False) -> Beside | None:
+        """Have a recording judged, unless somebody does already. None where that cannot be."""
+        beside = Beside(folder)
+        try:
+            fd = os.open(beside._place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            if _held(fd):
+                return beside
+            kept = {k: v for k, v in os.environ.items() if k not in (RECORD, JOIN, ATTACH)}
+            path = os.pathsep.join(filter(None, sys.path))
+            beside.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, folder, "drains" * drains],
+                # Python looks for modules in the working directory first: it must be nobody's.
+                cwd=folder, env={**kept, GUARD: "off", "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                # The lock goes with the descriptor.
+                pass_fds=[fd], start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError):
+            return None
+        finally:
+            os.close(fd)
+        return beside
+
+    def wait(self) -> None:
+        """Until what was told so far is judged, if that is soon."""
+        asked, until = monotonic_ns(), monotonic() + PATIENCE
+        with suppress(OSError), open(self._place, "r+b", buffering=0) as file:
+            fd = file.fileno()
+            while monotonic() < until and int.from_bytes(os.pread(fd, 8, 0), "little") <= asked:
+                if not _held(fd):
+                    return
+                sleep(_LOOK)
+
+
+def private_recording() -> Recording | None:
+    """A recording that only the guard reads; in memory where that can be."""
+    settings = Settings(Policy.DROP, _PRIVATE_BYTES)
+    for place in ("/dev/shm", None):
+        with suppress(OSError):
+            made = Recording.begin(
+                os.path.join(tempfile.mkdtemp(prefix="hkvtool-guard-", dir=place), "g.hkv"),
+                settings,
+            )
+            if not isinstance(made, Off):
+                return made
+            os.rmdir(os.path.dirname(made.where))
+    return None
+
+
+def _held(fd: int) -> bool:
+    """Whether another has the lock; else it is ours."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def main(folder: str, drains: str) -> None:
+    """Judge a recording until it ends."""
+    from hkvtool.recorder.guard_following import LOOK, Following
+
+    # A terminal's Ctrl-C goes to everyone, and a service's end too: this ends when they have.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logging.basicConfig(format="%(message)s")
+    log = logging.getLogger("hkvtool.guard")
+    try:
+        following = Following(folder, log.warning, drains=bool(drains))
+        following.advance()
+        while not following.over:
+            sleep(LOOK)
+            following.advance()
+        following.close()
+    except (HkvError, OSError) as e:
+        if os.path.isdir(folder):
+            log.warning("the guard ends: %s", e)
+    if drains:
+        with suppress(HkvError, OSError):
+            remove_recording(folder)
+            os.rmdir(os.path.dirname(folder))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
