@@ -147,7 +147,7 @@ def command(
             tell(e.what, where=e.where or name, hint=e.hint)
             checked = Checked(name, None, error=e.what)
         if checked.report is not None:
-            worst.append(_verdict(checked.report, fail_on))
+            worst.append(verdict(checked.report, fail_on))
         if format in (Format.SARIF, Format.JUNIT):
             kept.append(checked)
         else:
@@ -233,7 +233,7 @@ def _print_shares(shares: dict[str, float]) -> None:
         print(f"{seconds:9.3f} s  {100 * seconds / total:5.1f} %  {name}", file=sys.stderr)
 
 
-def _verdict(report: Report, fail_on: FailOn) -> Exit:
+def verdict(report: Report, fail_on: FailOn) -> Exit:
     least = fail_on.severity
     if least is not None and any(f.severity.rank >= least.rank for f in report.findings):
         return Exit.FINDINGS

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -47,17 +47,29 @@ def command(
     and nothing else: no other file, no extension, no setting.
     """
     with _opened(trace) as opened:
-        columns, rows = _ask(opened, query)
-        shown_rows = _capped(rows, limit)
-        if format is Format.JSON:
-            _print_json(columns, shown_rows)
-        elif format is Format.CSV:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows(map(_csv, row) for row in shown_rows)
-        else:
-            cells = [[_text(value) for value in row] for row in shown_rows]
-            print_table(columns, cells, tall=True)
+        print_answer(opened, query, format, limit)
+
+
+class Tables(Protocol):
+    """What a query can be put to."""
+
+    def select(self, query: str) -> Any:
+        """The result, as DuckDB gives it."""
+
+
+def print_answer(tables: Tables, query: str, format: Format, limit: int) -> None:
+    """Ask, and print the rows."""
+    columns, rows = _ask(tables, query)
+    shown_rows = _capped(rows, limit)
+    if format is Format.JSON:
+        _print_json(columns, shown_rows)
+    elif format is Format.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(map(_csv, row) for row in shown_rows)
+    else:
+        cells = [[_text(value) for value in row] for row in shown_rows]
+        print_table(columns, cells, tall=True)
 
 
 @contextmanager
@@ -80,7 +92,7 @@ def _opened(path: str) -> Iterator[DuckTrace]:
         yield opened
 
 
-def _ask(trace: DuckTrace, query: str) -> tuple[list[str], Iterator[Sequence[Any]]]:
+def _ask(tables: Tables, query: str) -> tuple[list[str], Iterator[Sequence[Any]]]:
     import duckdb
 
     try:
@@ -91,7 +103,7 @@ def _ask(trace: DuckTrace, query: str) -> tuple[list[str], Iterator[Sequence[Any
                 "a query is one SELECT (or DESCRIBE, SHOW TABLES, SUMMARIZE, EXPLAIN)",
                 hint="a trace is only read: nothing in it or beside it can be changed",
             )
-        result = trace.select(query)
+        result = tables.select(query)
         return [column[0] for column in result.description], _rows(result, query)
     except duckdb.Error as e:
         raise _explained(e, query) from e

@@ -1,0 +1,322 @@
+"""`hkvtool fleet`: many traces, checked and asked at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from hkvtool.cli import sql
+from hkvtool.cli.check import FailOn
+from hkvtool.cli.check import Format as CheckFormat
+from hkvtool.cli.check import verdict as check_verdict
+from hkvtool.cli.choosing import keep_rules, rule_codes
+from hkvtool.cli.errors import tell
+from hkvtool.cli.traces import (
+    LIMIT,
+    Format,
+    counted,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+)
+from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.text import shown
+
+if TYPE_CHECKING:
+    from hkvtool.fleet.asking import Answer, Outcome
+    from hkvtool.fleet.instances import Instance
+
+T = TypeVar("T")
+
+command = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Check many traces in parallel: a folder of them, one an engine instance.",
+)
+
+_FOLDER = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FOLDER", help="Traces, recordings or what `fleet ingest` made.", show_default=False
+    ),
+]
+_WORKERS = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Processes on this machine; else one a core."),
+]
+_RAY = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help="A Ray cluster to do it; `auto` finds one."),
+]
+
+
+@command.callback(invoke_without_command=True)
+def _list(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+@command.command("ingest")
+def ingest(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE...", help="Recordings and traces, one an instance."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The fleet's folder.")],
+    host: Annotated[
+        str | None, typer.Option("--host", help="Machine they are of; else as recorded.")
+    ] = None,
+    rank: Annotated[
+        str | None, typer.Option("--rank", help="Rank they are of; else as the name says.")
+    ] = None,
+    workers: _WORKERS = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+) -> int:
+    """Put recordings and traces into a fleet, as Parquet partitioned by host, rank and time.
+
+    Exits with 3 where one could not be read; the others are there all the same.
+    """
+    from hkvtool.fleet.ingesting import Ingest
+    from hkvtool.fleet.instances import Instance
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise HkvError(f"cannot make {output}: {e.strerror or e}") from e
+    fleet = [Instance(Path(source).name, source) for source in sources]
+    failed = events = 0
+    step = Ingest(str(output), host, rank, force)
+    for kept in _asked(step, fleet, workers, None, f"filling {output.name}"):
+        if kept.error:
+            failed += 1
+            tell(kept.error, where=kept.source)
+        events += kept.events
+    done = counted(len(fleet) - failed, "instance")
+    print(f"{shown(output)}: {done}, {counted(events, 'event')}", file=sys.stderr)
+    return Exit.UNREADABLE if failed else Exit.OK
+
+
+@command.command("check")
+def check(
+    folder: _FOLDER,
+    format: Annotated[
+        CheckFormat, typer.Option("--format", help="How to print.")
+    ] = CheckFormat.TABLE,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="The least severity that exits with 1.")
+    ] = FailOn.ERROR,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CODE", help="Just these rules.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
+    ] = None,
+    workers: _WORKERS = None,
+    ray: _RAY = None,
+) -> int:
+    """Run every rule over every instance, and say what was found where.
+
+    JSON is one object in the contract of `hkvtool check`, each finding with its `instance`.
+    Exit codes are those of `hkvtool check` over several traces.
+    """
+    from hkvtool.fleet.merged import Merged
+
+    chosen = rule_codes(only), rule_codes(ignore)
+    if only and not chosen[0] - chosen[1]:
+        raise HkvError("--ignore leaves nothing of --only: no rule would be run")
+    merged = Merged(str(folder))
+    kept: list[Outcome] = []
+    worst = {Exit.OK}
+    for outcome in _outcomes(folder, workers, ray):
+        if outcome.report is None:
+            worst.add(Exit.UNREADABLE)
+            tell(outcome.error, where=outcome.instance.name)
+        else:
+            keep_rules(outcome.report, *chosen)
+            worst.add(check_verdict(outcome.report, fail_on))
+        merged.add(outcome)
+        if format not in (CheckFormat.JSON, CheckFormat.TABLE):
+            kept.append(outcome)
+    if format is CheckFormat.JSON:
+        import json
+
+        print(json.dumps(merged.as_json()))
+    elif format is CheckFormat.TABLE:
+        from hkvtool.report.fleet import fleet_lines
+
+        for line in fleet_lines(merged.as_json()):
+            print_line(line)
+    else:
+        _print_each(kept, format, fail_on)
+    order = (Exit.UNREADABLE, Exit.FINDINGS, Exit.INCONCLUSIVE, Exit.OK)
+    return next(code for code in order if code in worst)
+
+
+@command.command("why")
+def why(
+    folder: _FOLDER,
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="The engine's, the client's or a trace id.")
+    ],
+    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
+    workers: _WORKERS = None,
+    ray: _RAY = None,
+) -> int:
+    """Say in which instances a request was, and whether the KV state of any is to blame.
+
+    Engines that number their requests give out one id several times: by a client's id or a trace
+    id the answers are of one request.
+    """
+    from hkvtool.analyzers.verdict import Verdict
+    from hkvtool.fleet.asking import WhyAsked
+
+    answers: list[Answer] = []
+    failed = False
+    for answer in _asked(WhyAsked(request), _fleet(folder), workers, ray, f"asking {folder.name}"):
+        if answer.error:
+            failed = True
+            tell(answer.error, where=answer.instance.name)
+        elif answer.found is not None:
+            answers.append(answer)
+    if not answers and not failed:
+        raise HkvError(f"no instance of {folder} knows a request {request!r}")
+    if format is Format.JSON:
+        print_json(
+            [
+                {"instance": a.instance.name, "asked_for": request, **a.found.as_json()}
+                for a in answers
+                if a.found is not None
+            ]
+        )
+    else:
+        print_table(
+            ("instance", "verdict", ""),
+            [
+                (a.instance.name, a.found.verdict.value, a.found.sentence)
+                for a in answers
+                if a.found is not None
+            ],
+            tall=True,
+        )
+    verdicts = {a.found.verdict for a in answers if a.found is not None}
+    if failed:
+        return Exit.UNREADABLE
+    if verdicts & {Verdict.RESUMED_WRONGLY, Verdict.READ_WRONGLY}:
+        return Exit.FINDINGS
+    return Exit.INCONCLUSIVE if Verdict.INCONCLUSIVE in verdicts else Exit.OK
+
+
+@command.command("report")
+def report(
+    folder: _FOLDER,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to, .html.")],
+    workers: _WORKERS = None,
+    ray: _RAY = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> int:
+    """Write one HTML file: what was found in which instance, and the ratios of each.
+
+    Needs the extra `report`: pip install 'hkvtool[report]'.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("jinja2") is None:
+        raise HkvError(
+            "a report needs jinja2, which is not installed", hint="pip install 'hkvtool[report]'"
+        )
+    from hkvtool.fleet.merged import Merged
+    from hkvtool.report.fleet import fleet_html
+    from hkvtool.store.destination import Destination
+    from hkvtool.store.exporting import writing
+
+    # That the report could not be written in the end must not turn out after the check.
+    Destination(output, force=force)
+    merged = Merged(str(folder)).take(_outcomes(folder, workers, ray))
+    failed = [about for about in merged.instances if "error" in about]
+    for about in failed:
+        tell(about["error"], where=about["instance"])
+    with writing(output, force=force) as stream:
+        stream.write(fleet_html(merged.as_json()).encode())
+    print(f"{shown(output)}: {counted(len(merged.instances), 'instance')}", file=sys.stderr)
+    return Exit.UNREADABLE if failed else Exit.OK
+
+
+@command.command("query")
+def query(
+    folder: _FOLDER,
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT, DESCRIBE or EXPLAIN.")],
+    format: Annotated[
+        sql.Format, typer.Option("--format", help="How to print rows.")
+    ] = sql.Format.TABLE,
+    limit: Annotated[int, typer.Option(min=0, help="Show so many rows, 0 for all.")] = LIMIT,
+) -> None:
+    """Ask a fleet that was ingested in SQL (DuckDB's).
+
+    The view event_log has the events of all instances, with `instance`, `host`, `rank` and `time`
+    before what it has of a single trace; `instances` lists them.
+    """
+    from hkvtool.fleet.asked_in_sql import FleetTables
+
+    with FleetTables(_fleet(folder)) as tables:
+        sql.print_answer(tables, text, format, limit)
+
+
+def _fleet(folder: Path) -> list[Instance]:
+    from hkvtool.fleet.instances import instances
+
+    return instances(folder)
+
+
+def _outcomes(folder: Path, workers: int | None, ray: str | None) -> Iterator[Outcome]:
+    from hkvtool.fleet.asking import check_instance
+
+    return _asked(check_instance, _fleet(folder), workers, ray, f"checking {folder.name}")
+
+
+def _asked(
+    question: Callable[[Instance], T],
+    fleet: Sequence[Instance],
+    workers: int | None,
+    ray: str | None,
+    what: str,
+) -> Iterator[T]:
+    """The answers in the order of the instances, here or on a cluster."""
+    from hkvtool.fleet.on_ray import ask_on_ray
+    from hkvtool.fleet.processes import ask_here
+
+    if ray is not None and workers is not None:
+        raise HkvError("--workers is of this machine; on a cluster Ray decides")
+    answers = ask_here(question, fleet, workers) if ray is None else ask_on_ray(
+        question, fleet, ray
+    )  # fmt: skip
+    with progress(what, len(fleet)) as told:
+        for number, answer in enumerate(answers, 1):
+            if told is not None:
+                told(number)
+            yield answer
+
+
+def _print_each(kept: list[Outcome], format: CheckFormat, fail_on: FailOn) -> None:
+    """In the formats that know several files."""
+    from hkvtool.report.checked import Checked
+
+    checked = [Checked(o.instance.name, o.report, error=o.error) for o in kept]
+    if format is CheckFormat.SARIF:
+        from hkvtool.report.sarif import sarif
+
+        print(sarif(checked))
+    elif format is CheckFormat.JUNIT:
+        from hkvtool.report.junit import junit
+
+        print(junit(checked, fail_on.severity))
+    else:
+        from hkvtool.report.github import github_lines
+
+        for one in checked:
+            print("\n".join(github_lines(one)))

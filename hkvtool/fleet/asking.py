@@ -1,0 +1,67 @@
+"""What is asked of every instance, in a process of its own or a task on a cluster.
+
+Whatever becomes of one instance is an answer about it: an unreadable trace must not cost the
+fleet its report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hkvtool.analyzers.long_check import check_trace
+from hkvtool.analyzers.verdict import Why, why
+from hkvtool.fleet.instances import Instance, open_instance
+from hkvtool.model.errors import HkvError
+from hkvtool.model.findings import Report
+from hkvtool.store.identity import request_in
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check of one instance came to; `report` is None where `error` says why."""
+
+    instance: Instance
+    report: Report | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one instance has to say of a request; `found` is None where it knows none of that id,
+    or where `error` says why."""
+
+    instance: Instance
+    found: Why | None
+    error: str = ""
+
+
+def check_instance(instance: Instance) -> Outcome:
+    """Every rule over one instance, as `hkvtool check` does it."""
+    try:
+        with open_instance(instance.path) as trace:
+            return Outcome(instance, check_trace(trace))
+    except HkvError as e:
+        return Outcome(instance, None, e.what)
+    except MemoryError:
+        return Outcome(instance, None, "checking it takes more memory than a process may have")
+
+
+@dataclass(frozen=True)
+class WhyAsked:
+    """The question after one request, by any of its ids."""
+
+    request: str
+
+    def __call__(self, instance: Instance) -> Answer:
+        try:
+            with open_instance(instance.path) as trace:
+                try:
+                    name = request_in(trace, self.request)
+                except HkvError:
+                    return Answer(instance, None)
+                found = why(trace.events(), name)
+                return Answer(instance, found if found.span[1] else None)
+        except HkvError as e:
+            return Answer(instance, None, e.what)
+        except MemoryError:
+            return Answer(instance, None, "asking it takes more memory than a process may have")

@@ -1,0 +1,98 @@
+"""Recordings and traces into a fleet: one Parquet file an instance, partitioned by host, rank and
+time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hkvtool.fleet.instances import PARTITIONS, Instance, open_instance
+from hkvtool.model.errors import HkvError
+from hkvtool.model.manifest import MANIFEST, Segment
+from hkvtool.model.recording import is_recording
+from hkvtool.model.ring_format import HEADER_BYTES, RingError, RingHeader
+from hkvtool.model.writers import ring_files
+from hkvtool.store.parquet import export_parquet
+from hkvtool.store.trace import Trace
+
+_RANK = re.compile(r"(?:rank|dp|tp|pp)[-_=]?(\d+)", re.IGNORECASE)
+"""How engines name the processes of their ranks."""
+
+_UNSAFE = re.compile(r"[^\w.+-]")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where one source went; `error` says why it went nowhere."""
+
+    source: str
+    path: str = ""
+    events: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Puts one source into the fleet at `folder`. What is not given of `host` and `rank` is taken
+    from the recording and its name."""
+
+    folder: str
+    host: str | None = None
+    rank: str | None = None
+    force: bool = False
+
+    def __call__(self, source: Instance) -> Kept:
+        try:
+            with open_instance(source.path) as trace:
+                target = self._target(source, trace)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                count = export_parquet(trace, target, force=self.force)
+        except HkvError as e:
+            return Kept(source.path, error=e.what)
+        except OSError as e:
+            return Kept(source.path, error=f"cannot write it: {e.strerror or e}")
+        return Kept(source.path, os.fspath(target), count)
+
+    def _target(self, source: Instance, trace: Trace) -> Path:
+        began = min(_began(source.path), default=None)
+        host = self.host or source.host or (began and began[1]) or _host(trace)
+        named = _RANK.search(source.name)
+        rank = self.rank or source.rank or (named.group(1) if named else "0")
+        wall = os.stat(source.path).st_mtime if began is None else began[0] / 1e9
+        time = source.time or f"{datetime.fromtimestamp(wall, timezone.utc):%Y%m%dT%H%M%SZ}"
+        said = zip(PARTITIONS, (host, rank, time), strict=True)
+        where = [f"{key}={_UNSAFE.sub('_', value)}" for key, value in said]
+        name = os.path.basename(source.path.rstrip("/"))
+        for ending in (".gz", ".jsonl", ".duckdb", ".hkv", ".parquet"):
+            name = name.removesuffix(ending)
+        return Path(self.folder, *where, f"{name}.parquet")
+
+
+def _began(path: str) -> Iterator[tuple[int, str]]:
+    """What the wall clock read when each ring of a recording was begun, and on which machine."""
+    if not is_recording(path):
+        return
+    for ring in ring_files(path):
+        try:
+            with open(ring, "rb") as file:
+                header = RingHeader.unpack(file.read(HEADER_BYTES))
+        except (OSError, RingError):
+            continue
+        yield header.wall, f"{header.host & 0xFFFFFFFF:08x}"
+    try:
+        with open(os.path.join(path, MANIFEST), encoding="utf-8") as lines:
+            sealed = [ring for line in lines for ring in Segment.of_line(line).rings]
+    except (OSError, ValueError, KeyError, TypeError, HkvError):
+        return
+    for one in sealed:
+        yield one.wall, f"{one.host & 0xFFFFFFFF:08x}"
+
+
+def _host(trace: Trace) -> str:
+    """The machine that a trace says it is of."""
+    clocks = trace.meta.get("clocks") or ()
+    return str(clocks[0]["host"]) if clocks else "unknown"

@@ -1,0 +1,100 @@
+"""A fleet for a person: what was found how often and where, then each instance with its ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from hkvtool.model.rules import RULES, Severity
+from hkvtool.model.text import shown
+
+MOST_ROWS = 20
+"""Rows of a table on the screen; a fleet has thousands of instances."""
+
+
+@dataclass
+class Kind:
+    """Root findings of one rule, severity and group, wherever they are."""
+
+    code: str
+    severity: Severity
+    group: str | None
+    count: int = 0
+    instances: list[str] = field(default_factory=list)
+    first: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return RULES[self.code].name
+
+
+def kinds(said: dict[str, Any]) -> list[Kind]:
+    """The root findings put together, the gravest and then the most frequent first."""
+    found: dict[tuple[str, str, str | None], Kind] = {}
+    for finding in said["findings"]:
+        if finding.get("cause"):
+            continue
+        key = finding["code"], finding["severity"], finding["group"]
+        kind = found.setdefault(
+            key, Kind(finding["code"], Severity(finding["severity"]), finding["group"])
+        )
+        kind.count += 1
+        kind.first = kind.first or finding
+        if finding["instance"] not in kind.instances:
+            kind.instances.append(finding["instance"])
+    return sorted(found.values(), key=lambda k: (-k.severity.rank, -k.count, k.code))
+
+
+def share(part: int, whole: int) -> str:
+    """A ratio in per cent; nothing where nothing was asked for."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
+    """The merged report as lines."""
+    about, ratios, summary = said["trace"], said["ratios"], said["summary"]
+    number = len(about["instances"])
+    yield f"{shown(about['path'])}: {number:,} instances, {about['events']:,} events"
+    found = kinds(said)
+    for kind in found[:MOST_ROWS]:
+        group = f" in {shown(kind.group)}" if kind.group else ""
+        yield ""
+        yield (f"{kind.severity} {kind.code} {kind.name}{group}: {kind.count:,} in "
+               f"{len(kind.instances):,} of {number:,} instances")  # fmt: skip
+        yield f"  {shown(kind.first['message'])}"
+        yield f"  first: {shown(kind.first['id'])}"
+    if len(found) > MOST_ROWS:
+        yield ""
+        yield f"and {len(found) - MOST_ROWS:,} kinds of findings more"
+    if not said["findings"]:
+        yield ""
+        yield "no finding, as far as the evidence goes"
+    yield ""
+    asked = ratios["asked"]
+    yield (f"match ratio {share(ratios['matched'], asked)}, resumable ratio "
+           f"{share(ratios['resumable'], asked)} of {asked:,} tokens")  # fmt: skip
+    for loss in ratios["lost_by"][:MOST_ROWS]:
+        group = f" in {shown(loss['group'])}" if loss["group"] else ""
+        yield f"  {loss['tokens']:,} tokens lost by {loss['code']}{group}"
+    by_need: dict[str, list[str]] = {}
+    for one in said["not_evaluable"]:
+        where = "" if one["instances"] == number else f" (in {one['instances']:,})"
+        by_need.setdefault(", ".join(one["needs"]), []).append(one["code"] + where)
+    for needs, codes in by_need.items():
+        yield f"not evaluable without {shown(needs)}: {', '.join(codes)}"
+    for why in said["inconclusive"][:MOST_ROWS]:
+        yield f"inconclusive: {shown(why)}"
+    yield ", ".join(f"{summary[str(s)]:,} {s}" for s in sorted(Severity, key=lambda s: -s.rank))
+
+
+def fleet_html(said: dict[str, Any]) -> str:
+    """The merged report as one HTML file that needs no network."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = files("hkvtool.report").joinpath("fleet.html").read_text(encoding="utf-8")
+    return environment.from_string(template).render(said=said, kinds=kinds(said), share=share)

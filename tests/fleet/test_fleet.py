@@ -1,0 +1,185 @@
+"""A fleet on one machine: what counts as an instance, and what is said of all together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Case
+
+from hkvtool.cli.app import main
+from hkvtool.fleet.asking import check_instance
+from hkvtool.fleet.instances import Instance, instances
+from hkvtool.fleet.processes import ask_here
+from hkvtool.model.errors import HkvError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command of `hkvtool fleet`: its exit code and what it printed."""
+
+    def started(*args: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["fleet", *map(str, args)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return started
+
+
+@pytest.fixture
+def few(tmp_path: Path, cases: dict[str, Case]) -> Path:
+    """Two cases with their fault and one without."""
+    root = tmp_path / "few"
+    for host, path in (("a", cases["A01"].bad), ("b", cases["B01"].bad), ("b", cases["A01"].good)):
+        folder = root / f"host={host}"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / f"{path.parent.name}-{path.name}")
+    return root
+
+
+def checked(run: Run, folder: Path, *args: str) -> dict[str, Any]:
+    _, out, _ = run("check", folder, "--format", "json", "--workers", "1", *args)
+    said: dict[str, Any] = json.loads(out)
+    return said
+
+
+def test_instances_are_known_by_where_they_lie(few: Path) -> None:
+    (few / ".hidden.jsonl").touch()
+    (few / "notes.txt").touch()
+    assert [(i.name, i.host, i.rank) for i in instances(few)] == [
+        ("host=a/A01-bad.jsonl", "a", None),
+        ("host=b/A01-good.jsonl", "b", None),
+        ("host=b/B01-bad.jsonl", "b", None),
+    ]
+
+
+def test_processes_find_what_one_finds(few: Path) -> None:
+    fleet = instances(few)
+    here = [check_instance(one) for one in fleet]
+    there = list(ask_here(check_instance, fleet, workers=2))
+    assert [o.instance for o in there] == fleet
+    assert [o.report and o.report.as_json() for o in there] == [
+        o.report and o.report.as_json() for o in here
+    ]
+
+
+def test_the_merged_report_is_the_sum_of_its_instances(run: Run, few: Path) -> None:
+    said = checked(run, few)
+    alone = [(one.name, check_instance(one).report) for one in instances(few)]
+    assert said["trace"]["events"] == sum(r.trace["events"] for _, r in alone if r)
+    assert [(f["instance"], f["id"]) for f in said["findings"]] == [
+        (name, f"{name}:{f.id}") for name, report in alone if report for f in report.findings
+    ]
+    assert said["ratios"]["asked"] == sum(r.ratios.asked for _, r in alone if r)
+    assert said["summary"]["error"] == 2
+    [blind] = [one for one in said["not_evaluable"] if one["code"] == "HKV201"]
+    assert blind == {"code": "HKV201", "needs": ["layout"], "instances": 3}
+
+
+def test_rules_can_be_left_out(run: Run, few: Path) -> None:
+    assert {f["code"] for f in checked(run, few, "--only", "HKV703")["findings"]} == {"HKV703"}
+    assert run("check", few, "--only", "HKV201", "--workers", "1")[0] == 0
+
+
+def test_what_cannot_be_read_costs_the_others_nothing(run: Run, few: Path) -> None:
+    (few / "broken.duckdb").write_bytes(b"\0" * 100)
+    code, out, err = run("check", few, "--format", "json", "--workers", "1")
+    said = json.loads(out)
+    assert code == 3
+    assert "broken.duckdb" in err
+    assert [a["instance"] for a in said["trace"]["instances"] if "error" in a] == ["broken.duckdb"]
+    assert said["summary"]["error"] == 2
+
+
+def test_ingested_it_is_the_same_fleet(run: Run, few: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    for host in ("a", "b"):
+        sources = sorted((few / f"host={host}").iterdir())
+        assert run("ingest", *sources, "-o", kept, "--host", host, "--workers", "1")[0] == 0
+    fleet = instances(kept)
+    assert [(one.host, one.rank) for one in fleet] == [("a", "0"), ("b", "0"), ("b", "0")]
+    assert all(one.time for one in fleet)
+
+    def bare(said: dict[str, Any]) -> list[Any]:
+        of_name = ("instance", "id", "cause", "caused")
+        return [{k: v for k, v in f.items() if k not in of_name} for f in said["findings"]]
+
+    assert bare(checked(run, kept)) == bare(checked(run, few))
+    code, out, _ = run(
+        "query", kept, "SELECT host, count(*) AS n FROM event_log WHERE ev = 'alloc' "
+        "GROUP BY host ORDER BY host", "--format", "json",
+    )  # fmt: skip
+    assert code == 0
+    assert [row["host"] for row in json.loads(out)] == ["a", "b"]
+
+
+def test_a_query_reaches_the_fleet_and_nothing_else(run: Run, few: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    run("ingest", few / "host=a" / "A01-bad.jsonl", "-o", kept, "--workers", "1")
+    other = tmp_path / "other.csv"
+    other.write_text("a\n1\n")
+    assert run("query", kept, f"SELECT * FROM read_csv('{other}')")[0] == 2
+    assert run("query", kept, "CREATE TABLE t (a INT)")[0] == 2
+    code, _, err = run("query", few, "SELECT 1")
+    assert code == 2
+    assert "fleet ingest" in err
+
+
+def test_why_finds_the_instances_of_a_request(run: Run, few: Path) -> None:
+    code, out, _ = run("why", few, "r2", "--format", "json", "--workers", "1")
+    assert code == 1
+    found = {one["instance"]: one["verdict"] for one in json.loads(out)}
+    assert set(found) == {"host=a/A01-bad.jsonl", "host=b/A01-good.jsonl"}
+    assert found["host=a/A01-bad.jsonl"] == "not-resumable-but-resumed"
+    assert run("why", few, "nobody", "--workers", "1")[0] == 2
+
+
+class _Parsed(HTMLParser):
+    """The tags of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+def test_a_report_escapes_what_instances_are_called(run: Run, few: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    (few / "host=a" / "A01-bad.jsonl").rename(few / "<script>alert(1)<img>.jsonl")
+    page = tmp_path / "r.html"
+    assert run("report", few, "-o", page, "--workers", "1")[0] == 0
+    text = page.read_text()
+    tags = _Parsed(text).tags
+    assert "script" not in tags
+    assert "img" not in tags
+    assert "HKV703" in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_an_empty_folder_is_no_fleet(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("check", tmp_path)
+    assert code == 3
+    assert "fleet ingest" in err
+
+
+def test_a_killed_process_is_told(few: Path) -> None:
+    with pytest.raises(HkvError, match="was killed before host=a"):
+        list(ask_here(_killed, instances(few), workers=2))
+
+
+def _killed(instance: Instance) -> None:
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,96 @@
+"""A fleet on a cluster of two nodes that the test starts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hkvtool.cli.app import main
+from hkvtool.fleet.asking import Outcome, check_instance
+from hkvtool.fleet.instances import Instance, instances
+from hkvtool.fleet.on_ray import ask_on_ray
+
+ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two nodes of one core each; the second one is `cluster.second`."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    node = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    started = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        started.second = started.add_node(**node)
+        started.wait_for_nodes(timeout=120)
+        yield started
+    finally:
+        ray.shutdown()
+        started.shutdown()
+
+
+def test_a_cluster_finds_what_one_machine_finds(
+    fleet: Path, cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for how in (["--workers", "1"], ["--ray", cluster.address]):
+        capsys.readouterr()
+        code = main(["fleet", "check", str(fleet), "--format", "json", *how])
+        said.append((code, json.loads(capsys.readouterr().out)))
+    (_, here), (code, there) = said
+    assert said[0] == said[1]
+    assert code == 1
+    assert len(there["trace"]["instances"]) == 64
+    assert there["summary"]["error"] >= 16
+    assert here["findings"] == there["findings"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A check that says where it runs and waits to be let go."""
+
+    folder: Path
+
+    def __call__(self, instance: Instance) -> Outcome:
+        node = ray.get_runtime_context().get_node_id()
+        (self.folder / f"node-{node}").touch()
+        while not (self.folder / "go").exists():
+            time.sleep(0.05)
+        return check_instance(instance)
+
+
+def test_a_node_that_is_killed_in_the_middle_changes_nothing(
+    fleet: Path, cluster: Any, tmp_path: Path
+) -> None:
+    # A worker finds no module of this test's.
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    asked = instances(fleet)
+    answers: list[Outcome] = []
+    asking = threading.Thread(
+        target=lambda: answers.extend(ask_on_ray(Held(tmp_path), asked, cluster.address))
+    )
+    asking.start()
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("node-*"))) < 2:
+        assert time.monotonic() < deadline, "the tasks did not come to both nodes"
+        assert asking.is_alive()
+        time.sleep(0.05)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    (tmp_path / "go").touch()
+    asking.join(300)
+    assert not asking.is_alive()
+    assert [told(answer) for answer in answers] == [told(check_instance(one)) for one in asked]
+
+
+def told(outcome: Outcome) -> tuple[Instance, Any, str]:
+    report = outcome.report
+    return outcome.instance, report and report.as_json(), outcome.error
