@@ -45,6 +45,10 @@ class Admission(Silent):
 
     def after(self, event: Event) -> None:
         ev = event.ev
+        if self.ctx.after_loss(event):
+            # Ends and uses of what went before may be among what was lost.
+            for known in (self.flying, self.over, self.trips, self.carried, self.travelled):
+                known.clear()
         if ev in ("store_begin", "load_begin"):
             self._begin(event)
         elif ev in ("store_end", "load_end"):

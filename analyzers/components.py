@@ -46,6 +46,9 @@ class Components(Silent):
     ) -> None:  # fmt: skip
         """A block is handed out again, and only some of its components were stored."""
         fold = self.ctx.fold
+        if self.ctx.lost_since(fold.st.alloc_pos[slot]):
+            # The other stores may be among what was lost.
+            return
         gen = fold.st.gen[slot]
         stored = {group: store for group, (store, taken) in last.items() if taken == gen}
         for group, store in stored.items():

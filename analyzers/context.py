@@ -180,11 +180,15 @@ class Context(Scene):
     def after_loss(self, event: Event) -> bool:
         """Whether events were lost just before this one. An edge may be among them: nothing
         before it can be called unordered with what follows."""
-        return event.ev == "dropped" or (bool(self.lost) and self.lost[-1] == event.pos)
+        return event.ev == "dropped" or self.blind == event.pos
 
     def tables_known(self, request: Request) -> bool:
         """Whether every block that a request took was seen: events may have been lost since."""
-        return not self.lost or request.first > self.lost[-1]
+        return self.blind < 0 or (request.whole and request.first > self.blind)
+
+    def lost_since(self, pos: int) -> bool:
+        """Whether events were lost behind this one: what is missing may be among them."""
+        return self.blind > pos
 
     def describe(self, slot: int, group: Group) -> dict[str, Any]:
         """State of a block in the terms a finding speaks: form, version, generation, tokens."""

@@ -75,14 +75,14 @@ class Integrity(Silent):
         lane = event.actor
         held = self.sequence.get(lane)
         if held is not None and seq > held[0] + 1 and event.ev != "dropped":
-            self.ctx.fold.lose()
+            self.ctx.fold.lose(event)
             self._dropped(event, seq - held[0] - 1, [held[1], event.pos])
         self.sequence[lane] = (seq, event.pos)
 
     def _dropped(self, event: Event, count: int, events: list[int]) -> None:
         if count <= 0:
             return
-        self.ctx.lost.append(event.pos)
+        self.ctx.lose(event)
         self.ctx.report(
             "HKV903",
             f"{count} events of lane {event.actor} were lost before event {event.pos}; state "
@@ -98,7 +98,7 @@ class Integrity(Silent):
             return
         st = self.ctx.fold.st
         for slot, value in zip(self.ctx.slots(event), event["values"], strict=False):
-            if slot < 0 or value is None or st.unsure[slot]:
+            if slot < 0 or value is None or st.unsure[slot] or self.ctx.fold.in_gap(slot):
                 continue
             c = self.ctx.fold.component(slot, group)
             key = (st.cid[c],) if st.cid[c] > 0 else (c, st.gen[slot], st.wpos[c])

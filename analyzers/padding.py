@@ -5,6 +5,7 @@ from __future__ import annotations
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
+from hkvtool.model.rows import MISSING
 from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.needs import aligned
 from hkvtool.state.serving import known
@@ -65,7 +66,7 @@ class Padding(Silent):
                 self._tell(event, slot, what, [])
 
     def _never_initialised(self, slot: int, pool: Pool) -> bool:
-        if any(pos > self.written.get(slot, -1) for pos in self.ctx.lost):
+        if self.ctx.lost_since(self.written.get(slot, MISSING)):
             # What cleared it may be among what was lost.
             return False
         if slot in self.written:

@@ -30,17 +30,26 @@ class Pointers(Silent):
             "copy",
             "store_begin",
             "load_begin",
+            "remap",
         }
     )
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
+        self.mapped: dict[tuple[str, int], int] = {}
+        """Where the place of a logical block was last said."""
         self.expired: dict[str, Event] = {}
         self.begun: dict[str, Event] = {}
 
     def before(self, event: Event) -> None:
         ev = event.ev
-        if ev == "lease":
+        if self.ctx.after_loss(event):
+            # Another grant may be among what was lost.
+            self.expired.clear()
+        if ev == "remap":
+            pool = str(event["pool"])
+            self.mapped.update(((pool, int(block)), event.pos) for block in event["map"])
+        elif ev == "lease":
             self._lease(event)
         elif ev in ("load_end", "store_end"):
             self._lease_at_end(event)
@@ -102,6 +111,7 @@ class Pointers(Silent):
         wrong = [
             (b, i) for b, i in zip(blocks, places, strict=True)
             if i >= 0 and b >= 0 and pool.map.get(b, b) != i
+            and not self.ctx.lost_since(self.mapped.get((pool.name, b), MISSING))
         ]  # fmt: skip
         if not wrong:
             return

@@ -28,6 +28,11 @@ class Progress(Silent):
         self.stuck: tuple[Event, list[str]] | None = None
 
     def before(self, event: Event) -> None:
+        if self.ctx.after_loss(event):
+            # Whoever waited may have gone on, and who was preempted have given something back.
+            self._advanced()
+            for known in (self.waiting, self.victims, self.told_yield):
+                known.clear()
         if event.ev == "free":
             self._freed(event)
 

@@ -47,6 +47,10 @@ class Topology(Silent):
 
     def before(self, event: Event) -> None:
         ev = event.ev
+        if self.ctx.after_loss(event):
+            # Captures, retires and ends of transfers may be among what was lost.
+            for known in (self.captured, self.asleep, self.open_steps, self.touched):
+                known.clear()
         if ev == "capture":
             self.captured[str(event["graph"])] = event
             self.stale.discard(str(event["graph"]))
@@ -123,6 +127,8 @@ class Topology(Silent):
                 self.asleep.pop(pool.name, None)
         for handle, transfer in self.ctx.moves.running.items():
             far = transfer.far.name if transfer.far else None
+            if self.ctx.lost_since(transfer.begin.pos):
+                continue
             if transfer.group.pool.name in named or far in named:
                 self._moved_under(transfer.begin, event, f"transfer {handle} is under way")
         for step, pools_touched in self.touched.items():

@@ -99,7 +99,7 @@ class Transfers(Silent):
         for name, begin in self.begun.items():
             if name in self.ends or name not in self.ctx.moves.running:
                 continue
-            if any(pos > begin.pos for pos in self.ctx.lost):
+            if self.ctx.lost_since(begin.pos):
                 continue
             gone = begin.req in self.ctx.requests.over
             if begin.req is not None and begin.req not in over and not gone:

@@ -24,17 +24,24 @@ class Wire(Silent):
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
         self.sides: dict[str, Side] = {}
+        self.told: Counter[Place] = Counter()
+        """What a `state` alone tells of: no KV event of it is in the trace."""
+        self._seen: Counter[Place] = Counter()
+
+    def before(self, event: Event) -> None:
+        if event.ev == "state":
+            self._seen = self._pool()
 
     def after(self, event: Event) -> None:
         if event.ev == "state":
-            self.known_before = self._pool()
+            self.told += self._pool() - self._seen
         if event.ev != "wire":
             return
         lane = str(event.get("lane", "recv"))
         name = lane if lane == "pub" else f"{lane} {event.actor}"
         side = self.sides.get(name)
         if side is None:
-            side = self.sides[name] = Side(self, name, dict(getattr(self, "known_before", {})))
+            side = self.sides[name] = Side(self, name, dict(self.told))
         side.apply(event)
 
     def _pool(self) -> Counter[Place]:

@@ -19,6 +19,7 @@ from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.fold import FEW, NO_SLOT, Fold, Problem
 from hkvtool.state.jit import compiled
 from hkvtool.state.told_names import ToldNames
+from hkvtool.state.untouched import cleared, untouched
 
 MAX_BYTES = 1 << 32
 """What the arrays may take, and half of the machine's memory if that is less; beyond, fold plain,
@@ -53,9 +54,33 @@ class Source(Protocol):
     ) -> Any: ...
 
 
+_NAMED = frozenset({"req", "req_table", "hash"})
+"""What there are most of in a long trace, and of which few are alive at a time."""
+
+_CLEARED_AT_ONCE = 1 << 18
+
+
 def _made(size: int, extent: a.Extent, kind: Any) -> Any:
     """An array that nobody has touched. Zeros take no memory until they are written to."""
+    if extent.per in _NAMED:
+        found = untouched(size, extent.empty, kind)
+        if found is not None:
+            return found
     return np.full(size, extent.empty, kind) if extent.empty else np.zeros(size, kind)
+
+
+def _clear(column: Any, empty: int) -> None:
+    """Make an array as nobody has touched it. Zeros that were never written to stay so: they take
+    no memory yet."""
+    if cleared(column):
+        return
+    if empty:
+        column.fill(empty)
+        return
+    for first in range(0, len(column), _CLEARED_AT_ONCE):
+        part = column[first : first + _CLEARED_AT_ONCE]
+        if part.any():
+            part.fill(0)
 
 
 class CompiledFold(Fold):
@@ -80,6 +105,7 @@ class CompiledFold(Fold):
         self._plan(names)
         super().__init__(names)
         self.refused = 0
+        self.imaged = False
         self._columns: tuple[Any, ...] | None = None
         self._lanes: dict[str, list[int]] | None = None
         self._spelled_twice = source.names.doubles("handle")
@@ -154,7 +180,8 @@ class CompiledFold(Fold):
         self.block_of = room.block_of if again and room else np.arange(self._lengths["slot"])
         for number, (name, base) in enumerate(self._bases.items()):
             end = base + self._caps[name]
-            st.slot_pool[base:end] = number
+            if number:
+                st.slot_pool[base:end] = number
             if not again:
                 self.block_of[base:end] -= base
         return st
@@ -169,25 +196,26 @@ class CompiledFold(Fold):
         if room is None or room.source is not self.source or not room.fits:
             return None
         st, room.st = room.st, room.st._replace(**dict.fromkeys(a.Arrays._fields, ()))
+        if room.imaged:
+            # Its arrays are pages of an image's.
+            return None
         for name, extent in a.EXTENTS.items():
             column = getattr(st, name)
-            if len(column) < max(1, self._lengths[extent.per]) or not column.flags.owndata:
-                # An image has some of its own.
+            if len(column) < max(1, self._lengths[extent.per]):
                 return None
-            column.fill(extent.empty)
+            _clear(column, extent.empty)
         return st
 
     def make_room(self, per: str, size: int) -> None:
         if per not in ("entry", "arena"):
             return
-        grown: dict[str, Any] = {}
         for name, extent in a.EXTENTS.items():
             column = getattr(self.st, name)
             if extent.per == per and len(column) < size:
                 more = max(size, len(column) * 5 // 4) - len(column)
-                grown[name] = np.concatenate([column, _made(more, extent, column.dtype)])
-        if grown:
-            self.st = self.st._replace(**grown)
+                grown = np.concatenate([column, np.full(more, extent.empty, column.dtype)])
+                # One after the other, so that there are never two of all of them.
+                self.st = self.st._replace(**{name: grown})
 
     def _forget_dead(self) -> None:
         compiled("forget_dead")(self.st)
@@ -253,6 +281,7 @@ class CompiledFold(Fold):
         if pool is not None:
             named &= self.st.slot_pool == pool.id
         self.st.unsure[named] = 1
+        self.st.by[named] = self.st.dirt[named] = -1
 
     # --- running ---------------------------------------------------------------------------
 
@@ -310,6 +339,7 @@ class CompiledFold(Fold):
                 break
             self._rows(batch, first, index, lists)
             self._doubt(self.gaps.pop(lane))
+            self.doubted = int(batch.pos[index])
             first = index
         self._rows(batch, first, end, lists)
 

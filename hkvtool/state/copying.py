@@ -24,6 +24,7 @@ def copied(fold: Fold) -> Fold:
     }
     other.block_of = list(fold.block_of)
     other.gaps = dict(fold.gaps)
+    other.doubted = fold.doubted
     other._slots = [dict(slots) for slots in fold._slots]
     other._beyond = [dict(slots) for slots in fold._beyond]
     other._arena_kept = fold._arena_kept

@@ -63,6 +63,8 @@ class Fold:
         self.transfers: dict[str, Transfer] = {}
         self.block_of: Any = []
         self.gaps: dict[str, Event] = {}
+        self.doubted = MISSING
+        """The last event before which some may have been lost."""
         self._slots: list[dict[int, int]] = []
         self._beyond: list[dict[int, int]] = []
         self._pools: list[Pool] = []
@@ -299,22 +301,46 @@ class Fold:
         """What the lost events touched is uncertain, until the lane is seen again: its gap is
         somewhere before its next event, whatever other lanes did meanwhile."""
         self.gaps[event.actor] = event
+        self.doubted = event.pos
         self._doubt(event)
         return None
 
     def _doubt(self, event: Event) -> None:
-        """Everything that has been named is uncertain, of that pool where one is named."""
+        """Everything that has been named is uncertain, of that pool where one is named, and so is
+        whose bytes lie there."""
         pool = self.declared.pools.get(str(event.get("pool")))
         st = self.st
         for slot in range(len(self.block_of)):
             if st.touch[slot] >= 0 and (pool is None or st.slot_pool[slot] == pool.id):
                 st.unsure[slot] = 1
+                st.by[slot] = st.dirt[slot] = -1
 
-    def lose(self) -> None:
+    def in_gap(self, slot: int) -> bool:
+        """Whether events about a block are missing, and may stand anywhere up to here."""
+        for gap in self.gaps.values():
+            pool = self.declared.pools.get(str(gap.get("pool")))
+            if pool is None or self.st.slot_pool[slot] == pool.id:
+                return True
+        return False
+
+    def seen_again(self, event: Event) -> bool:
+        """Whether the event ends a gap of its lane: what was lost is before it, and what other
+        lanes named meanwhile is uncertain as well."""
+        if not self.gaps or event.ev == "dropped":
+            return False
+        gap = self.gaps.pop(event.actor, None)
+        if gap is not None:
+            self._doubt(gap)
+            self.doubted = event.pos
+        return gap is not None
+
+    def lose(self, event: Event) -> None:
         """Events were lost and only a jump of `seq` shows it, at the event that comes next."""
+        self.doubted = event.pos
         for slot in range(len(self.block_of)):
             if self.st.touch[slot] >= 0:
                 self.st.unsure[slot] = 1
+                self.st.by[slot] = self.st.dirt[slot] = -1
 
     def _state(self, event: Event) -> Problem | None:
         pool = self.declared.pools.get(str(event["pool"]))
@@ -333,10 +359,7 @@ class Fold:
         if event.problem is not None:
             return Problem(event.problem)
         event = event.meant
-        if self.gaps and event.ev != "dropped":
-            gap = self.gaps.pop(event.actor, None)
-            if gap is not None:
-                self._doubt(gap)
+        self.seen_again(event)
         control = self._control.get(event.ev)
         if control is not None:
             return control(event)

@@ -49,6 +49,7 @@ class Image:
         """A fold that stands where the image was made."""
         kept = self._fold
         fold = copy(kept)
+        fold.imaged = True
         same: dict[int, Any] = {}
         fold.declared = deepcopy(kept.declared, same)
         fold._pools = deepcopy(kept._pools, same)

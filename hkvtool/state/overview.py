@@ -75,7 +75,7 @@ def overview(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) ->
         blocks,
         np.full(count, -1, np.int16), np.full(count, -1, np.int16),
         np.full(count, ON_DISK, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.uint8),
-        np.full(count, -1, np.int32), np.full(count, -1, np.int64),
+        np.full(count, -1, np.int32), np.full(count, -1, _position(fold)),
     )  # fmt: skip
     if not len(fold.st.gen):
         return found
@@ -92,6 +92,12 @@ def overview(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) ->
         here = slice(base + first, base + end) if slots is None else slots[first:end]
         _look(columns, found, here, first, tables, group is not None)
     return found
+
+
+def _position(fold: Fold) -> Any:
+    """The type of a position: as small as the fold has it."""
+    column = fold.st.wpos
+    return column.dtype if isinstance(column, np.ndarray) else np.dtype(np.int64)
 
 
 class _Columns:

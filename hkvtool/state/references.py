@@ -100,6 +100,8 @@ def _judged(fold: Fold, slots: Sequence[int]) -> list[int]:
     st = fold.st
     told, unsure = st.known, st.unsure
     sure = [s for s in slots if s >= 0 and told[s] != UNKNOWN and unsure[s] == 0]
+    if fold.gaps:
+        sure = [s for s in sure if not fold.in_gap(s)]
     reserved = fold.pool_of(sure[0]).reserved if sure else None
     if not reserved:
         return sure

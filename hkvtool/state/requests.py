@@ -38,6 +38,8 @@ class Request:
     engine: str | None = None
     ended: int | None = None
     is_request: bool = False
+    whole: bool = False
+    """Whether it was seen before it could hold a block: its first event admits it or looks up."""
 
     def held_at(self, slot: int, dispatched: int) -> bool:
         """Whether the request held a block when its step was dispatched (`pos`). What it let go
@@ -109,6 +111,7 @@ def _forget_left(request: Request, before: int) -> None:
 
 
 _LIFE = frozenset({"admit", "lookup", "resume", "dispatch", "refuse"})
+_BEGINS = frozenset({"admit", "lookup"})
 _ENDS = frozenset({"finish", "abort"})
 
 
@@ -159,6 +162,8 @@ class Requests:
         request = self.get(name, event.pos)
         if event.req is not None:
             request.is_request = True
+        if event.pos == request.first and ev in _BEGINS:
+            request.whole = True
         if ev in ("alloc", "touch"):
             self._take(request, event)
         elif ev == "free":

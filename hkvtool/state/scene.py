@@ -30,12 +30,22 @@ class Scene:
         self.capturing: dict[str, int] = {}
         self.lost: list[int] = []
         """Where events were lost."""
+        self.blind = MISSING
+        """The last event before which some may be missing: a loss is told where it began, and
+        has its end somewhere before its lane's next event."""
         self._slots: list[int] | None = None
 
     def meet(self, event: Event) -> None:
         """From here on `event` is the one being judged."""
         self.event = event
         self._slots = None
+        if event.problem is None and self.fold.seen_again(event):
+            self.blind = event.pos
+
+    def lose(self, event: Event) -> None:
+        """Events were lost before this one."""
+        self.lost.append(event.pos)
+        self.blind = event.pos
 
     def note(self, event: Event) -> None:
         """Which steps are out, and what is being captured, as the event says."""

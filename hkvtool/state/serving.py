@@ -19,7 +19,9 @@ from hkvtool.state.fold import Fold
 def known(fold: Fold, slot: int) -> bool:
     """Whether the state of a block is certain enough to be judged."""
     st = fold.st
-    return bool(st.known[slot] != a.UNKNOWN and st.unsure[slot] == 0)
+    if st.known[slot] == a.UNKNOWN or st.unsure[slot] != 0:
+        return False
+    return not fold.gaps or not fold.in_gap(slot)
 
 
 def filled(fold: Fold, slot: int, c: int) -> bool:
@@ -95,7 +97,7 @@ def block_fault(
     if latest and foreign(fold, group, slot):
         why = "it belongs to the block table of another group"
         return Fault("HKV601", Kind.FOREIGN, slot, span, why)
-    if not known(fold, slot):
+    if not known(fold, slot) or (not latest and st.last_alloc[slot] < fold.doubted):
         return None
     if latest and st.loads[slot] > 0:
         return Fault("HKV305", Kind.LOADING, slot, span, "its load has not ended", waiting=True)

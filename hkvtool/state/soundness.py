@@ -6,6 +6,7 @@ altered must be found out before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,15 @@ PLACES = {
 }  # fmt: skip
 """Arrays of places in other arrays, by what indexes those; -1 is none."""
 
+NOTHING: Mapping[str, Any] = {}
+
 CHAINS = {"free_next": ("free_prev", "free_head"), "own_next": ("own_prev", "own_head")}
 """Lists: the links forth, the links back, and where they start."""
 
 
-def unsound(st: a.Arrays) -> str | None:
-    """What is wrong with the arrays of a compiled fold, or None."""
+def unsound(st: a.Arrays, told: Mapping[str, Any] = NOTHING) -> str | None:
+    """What is wrong with the arrays of a compiled fold, or None. `told` are all values of an array
+    that are not as nobody has touched them, where that is known: the rest need not be read."""
     sizes: dict[str, int] = {}
     for field, extent in a.EXTENTS.items():
         sizes[extent.per] = len(getattr(st, field))
@@ -38,7 +42,7 @@ def unsound(st: a.Arrays) -> str | None:
     sizes.update(used)
     for to, fields in PLACES.items():
         for field in fields:
-            column = getattr(st, field)[: used.get(a.EXTENTS[field].per)]
+            column = told.get(field, getattr(st, field))[: used.get(a.EXTENTS[field].per)]
             if len(column) and not (column.min() >= -1 and column.max() < sizes[to]):
                 return f"{field} leads nowhere"
     for field in ("e_next_hash", "e_next_slot"):
@@ -47,7 +51,8 @@ def unsound(st: a.Arrays) -> str | None:
         if (column >= np.arange(len(column))).any():
             return f"{field} goes round"
     for field, (back, head) in CHAINS.items():
-        if not _ends(getattr(st, field), getattr(st, back), getattr(st, head)):
+        starts = told.get(head, getattr(st, head))
+        if not _ends(getattr(st, field), getattr(st, back), starts):
             return f"{field} goes round"
     return _transfers(st, sizes)
 

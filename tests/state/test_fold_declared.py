@@ -77,8 +77,8 @@ def test_what_a_lost_event_may_have_touched_is_uncertain(story: Story) -> None:
     story.alloc(1, 2, actor="x").say("dropped", count=1, actor="x")
     assert story.state(1).uncertain
     story.alloc(1, actor="y")
-    # Known again, until the lane that lost something is seen: the gap may lie behind the alloc.
-    assert not story.state(1).uncertain
+    # Until the lane that lost something is seen, the gap may lie behind the alloc.
+    assert story.state(1).uncertain
     story.say("retire", step=1, actor="x")
     assert story.state(1).uncertain and not story.fold.gaps
     story.alloc(1, actor="x")
@@ -96,16 +96,17 @@ def test_a_line_that_is_no_event_does_not_end_a_gap(story: Story) -> None:
     story.alloc(1).say("dropped", count=1, actor="sched").alloc(1, actor="other")
     story.pos += 1
     story.fold.apply(Event.of(story.pos, {"ev": "free"}))
-    assert not story.state(1).uncertain and story.fold.gaps
+    assert story.fold.gaps
     story.say("free", pool="gpu", blocks=[2])
-    assert story.state(1).uncertain
+    assert story.state(1).uncertain and not story.fold.gaps
 
 
 def test_the_lane_of_an_access_without_actor(story: Story) -> None:
     story.alloc(1).say("dropped", count=1, actor="device").alloc(1)
-    assert not story.state(1).uncertain
+    assert story.fold.gaps
     story.write(0, 4, 1, step=1)
-    assert story.state(1).uncertain
+    assert story.state(1).uncertain and not story.fold.gaps
+    assert not story.alloc(1).state(1).uncertain
 
 
 # --- what an event cannot mean -------------------------------------------------------------

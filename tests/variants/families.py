@@ -57,6 +57,7 @@ def build(tape: Tape, rng: Random, options: Options) -> tuple[list[Pool], list[T
             _lay_out(table, rng.choice((0, 1)))
     if options.family == "mla_split":
         tables[1].beside = tables[0]
+        tables[0].states_versions = True
     for table in tables:
         table.drafts = options.drafts
         table.states_gens = options.gens

@@ -90,6 +90,9 @@ class Table:
         """First tokens that every later one attends to as well."""
         self.states_gens = False
         """Uses say which generation of each block they mean."""
+        self.states_versions = False
+        """Writes say the version: how far the block is filled, the same in every block that holds
+        these tokens. Of two such blocks one may be cached with the other's rows in `beside`."""
 
     @property
     def names(self) -> list[str]:
@@ -173,6 +176,8 @@ class Table:
                 yield from self._index(row, group, first, last)
             elif group.ratio > 1 and group.form != "tail":
                 yield from self._seal(row, group, first, last)
+            elif self.states_versions:
+                yield from self._write_by_block(row, group, first, last)
             else:
                 yield self._write(row, group, first, last)
 
@@ -189,6 +194,16 @@ class Table:
         for block in blocks:
             self.tape.next_version(group.name, block)
         return make("write", group=group.name, blocks=blocks, tokens=[p, q], req=row.name)
+
+    def _write_by_block(self, row: Row, group: Group, p: int, q: int) -> Iterator[Event]:
+        held = row.held[self.name].blocks
+        for i, a, b in self._spans(row, p, q):
+            version = b - i * self.bt
+            self.tape.say_version(group.name, held[i], version)
+            yield make(
+                "write", group=group.name, blocks=[held[i]], tokens=[a, b], version=version,
+                req=row.name,
+            )  # fmt: skip
 
     def _seal(self, row: Row, group: Group, p: int, q: int) -> Iterator[Event]:
         held = row.held[self.name].blocks

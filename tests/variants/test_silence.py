@@ -57,3 +57,38 @@ def test_what_cleared_a_null_block_may_be_lost() -> None:
 
 def test_a_load_whose_request_is_gone_leaves_bytes_that_are_cleared() -> None:
     assert not loud(report_on(correct_trace(5918, random_options(Random(5918)))))
+
+
+@pytest.mark.parametrize(
+    ("seed", "why"),
+    [
+        (6186, "the store of the other component"),
+        (6315, "the admission of a request, and the first blocks it took"),
+        (20056, "the write of a block that was given out in the meantime, on another lane"),
+        (20087, "the edge between a write and the store behind it"),
+        (20268, "ends of transfers that counted against the cap"),
+        (20430, "the write of a block that is published before its lane is seen again"),
+        (22219, "what cleared a block of another form's bytes"),
+        (24111, "the write of a generation that a late step still reads"),
+        (32143, "a write between two fingerprints"),
+        (32294, "a block that moved"),
+    ],
+)
+def test_what_a_finding_needs_may_be_lost(seed: int, why: str) -> None:
+    options = replace(random_options(Random(seed)), dropped=True)
+    found = loud(report_on(correct_trace(seed, options)), _allowed(options))
+    assert not found, (why, found[0].code, found[0].events, found[0].message)
+
+
+@pytest.mark.parametrize(
+    ("seed", "why"),
+    [
+        (6518, "bytes of another form are left where a load has failed"),
+        (20184, "what a state says again is not what is on the wire as well"),
+        (24193, "of two blocks with the same tokens either has the version that rows follow"),
+    ],
+)
+def test_more_of_what_is_right(seed: int, why: str) -> None:
+    options = random_options(Random(seed))
+    found = loud(report_on(correct_trace(seed, options)), _allowed(options))
+    assert not found, (why, found[0].code, found[0].events, found[0].message)

@@ -77,8 +77,11 @@ class Tier:
         self.handles += 1
         return f"{kind}-{self.handles}"
 
-    def _bytes(self, part: Part) -> int | None:
-        return BLOCK_BYTES * len(part.blocks) if self.options.limits else None
+    def _bytes(self, job: Job, part: Part) -> int | None:
+        if not self.options.limits:
+            return None
+        layers = job.layers if isinstance(job, Loading) else 0
+        return BLOCK_BYTES * len(part.blocks) // max(1, layers)
 
     def _within_caps(self, job: Job) -> bool:
         if not self.options.limits:
@@ -141,13 +144,14 @@ class Tier:
             far = {"to": self.pool.name} if job.kind == "store" else {"from": self.pool.name}
             self.tape.emit(
                 f"{job.kind}_begin", handle=part.handle, group=part.group, blocks=part.blocks,
-                peer=part.peers, part=part.layer, bytes=self._bytes(part), req=job.row.name,
+                peer=part.peers, part=part.layer, bytes=self._bytes(job, part), req=job.row.name,
                 actor=actor, **far,
             )  # fmt: skip
             for table in engine.tables if job.kind == "load" else ():
                 if part.group in table.names:
-                    # Even where its request is gone before a step of it is scheduled.
-                    table.pool.kind.update(dict.fromkeys(part.blocks, table.name))
+                    # Old bytes and new ones, until it is seen to have ended well: also where its
+                    # request is gone before a step of it is scheduled.
+                    table.pool.kind.update(dict.fromkeys(part.blocks, ""))
         early = not (self.options.load_failures or self.options.abort)
         if isinstance(job, Loading) and not job.layers and early and self.rng.random() < 0.3:
             self._resume(engine, job)
@@ -224,7 +228,10 @@ class Tier:
             found[table.name] = cached
         after = engine.step - 1
         layers = 0
-        if self.options.layerwise and after <= engine.retired and self.rng.random() < 0.6:
+        # What goes layer by layer begins at once, and so fits under a cap only by itself.
+        alone = not self.options.limits or not any(job.begun for job in self.jobs)
+        at_once = self.options.layerwise and after <= engine.retired and alone
+        if at_once and self.rng.random() < 0.6:
             layers = self.rng.randint(2, 3)
         job = Loading("load", [], row, after, self.rng.randint(0, 3), at=t, found=found)
         for table in engine.tables:
