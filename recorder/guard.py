@@ -120,7 +120,6 @@ class Guard:
         __tracebackhide__ = True
         if self.off is not None:
             return
-        broken: list[Broken] = []
         with self._mutex:
             # What an engine does in a signal handler, or in answer to a violation, is not judged:
             # the event that it comes upon is only half folded.
@@ -129,16 +128,18 @@ class Guard:
             self._inside = True
             try:
                 if event is None:
-                    self._pos += 1
-                    event = Event.of(self._pos, data if isinstance(data, dict) else dict(data))
+                    pos = self._pos = self._pos + 1
+                    event = Event.of(pos, data if type(data) is dict else dict(data))
                 else:
                     self._pos = event.pos
                 event = event.meant
                 self._recent.append(event)
-                if event.problem is None:
-                    broken = self.rules.judge(event)
-                else:
+                if event.problem is not None:
                     self.rules.refused += 1
+                    return
+                broken = self.rules.judge(event)
+                if not broken:
+                    return
                 violations = [self._violation(event, b) for b in broken]
                 self._tell(violations)
             except Exception as e:

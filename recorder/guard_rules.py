@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hkvtool.model.event import Event
+from hkvtool.model.events import DECLARATIONS
 from hkvtool.model.rules import RULES
 from hkvtool.state import references, renewal
 from hkvtool.state.faults import Fault, Kind, roots
@@ -26,6 +27,9 @@ MOST_NAMES = 1 << 16
 """Names of requests and hashes held before those that are over are forgotten: some 30 MB."""
 
 _MOST_KNOWN = 4096
+
+_COUNTED = frozenset({"alloc", "free", "unpin", "unpublish"})
+"""What can break the counts of references and pins."""
 
 _FILLS = frozenset({"write", "seal", "index", "load_begin", "copy"})
 
@@ -63,10 +67,12 @@ class Rules:
         """What `event` breaks, which is then folded."""
         scene = self.scene
         scene.meet(event)
-        found: list[Broken] = []
         ev = event.ev
-        if ev in ("alloc", "free", "unpin", "unpublish"):
-            found = self._references(event, references.breaches(scene, event))
+        found: list[Broken] = []
+        if ev in _COUNTED:
+            breaches = references.breaches(scene, event)
+            if breaches:
+                found = self._references(event, breaches)
         elif ev == "use":
             found = self._use(event)
         elif ev == "resume":
@@ -77,12 +83,15 @@ class Rules:
         if scene.follow(event) is not None:
             self.refused += 1
             return []
-        if "evidence" in event and "actor" not in event:
-            self._evidence = frozenset(map(str, event["evidence"]))
+        if ev in _COUNTED:
+            return found
         if ev == "state":
             found = self._references(event, references.listed_while_held(scene, event))
-        elif ev in ("dispatch", "finish") and renewal.size(scene) > self._limit:
-            self._forget()
+        elif ev in ("dispatch", "finish"):
+            if renewal.size(scene) > self._limit:
+                self._forget()
+        elif ev in DECLARATIONS and "evidence" in event and "actor" not in event:
+            self._evidence = frozenset(map(str, event["evidence"]))
         return found
 
     def _forget(self) -> None:

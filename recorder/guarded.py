@@ -83,13 +83,23 @@ class Guarded(Watched):
         return stored
 
     def emitter(self, ev: str, keys: Sequence[str]) -> Emitter:
-        names = [f"{key}_" if key in ("from", "in", "is", "as", "or") else key for key in keys]
+        store = None if self.recorded is None else self.recorded.emitter(ev, keys)
+        key_of = {f"{key}_": key for key in keys}
+        see = self.guard.see
 
         def emit(*values: Any, **named: Any) -> bool:
-            found = dict(zip(keys, values, strict=False))
-            found.update((keys[names.index(name)], value) for name, value in named.items())
-            given = {key: value for key, value in found.items() if value is not None}
-            return self.emit_dict({"ev": ev, **given})
+            __tracebackhide__ = True
+            stored = store is None or store(*values, **named)
+            data = {
+                key: value for key, value in zip(keys, values, strict=False) if value is not None
+            }
+            for name, value in named.items():
+                if value is not None:
+                    data[key_of.get(name, name)] = value
+            if "round" not in data:
+                data["ev"] = ev
+                see(data)
+            return stored
 
         return emit
 
