@@ -161,7 +161,7 @@ class Listener:
         zmq = self._zmq
         live = self._context.socket(zmq.SUB)
         live.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        live.setsockopt(zmq.SUBSCRIBE, topic.encode())
+        live.setsockopt(zmq.SUBSCRIBE, topic.encode(errors="surrogateescape"))
         made = _Endpoint(address, live)
         self._to(live, address)
         if replay is not None:

@@ -99,6 +99,8 @@ def command(
     from hkvtool.recorder.vllm.privacy import Keyed
 
     addresses, replays = _addresses(endpoints), _addresses(replay or [])
+    if not addresses:
+        raise HkvError("no endpoint is named", hint="write tcp://HOST:PORT or ipc://PATH")
     _need_msgpack()
     lasts = seconds(duration, "--duration")
     waits = seconds(patience, "--patience") or 0.0
@@ -180,7 +182,13 @@ def _addresses(texts: list[str]) -> list[str]:
     found = [part.strip() for text in texts for part in text.split(",") if part.strip()]
     for address in found:
         transport, colon, place = address.partition("://")
-        if not colon or not place or transport not in ("tcp", "ipc"):
+        try:
+            place.encode()
+            _, _, port = place.rpartition(":")
+            possible = transport == "ipc" or port == "*" or 0 < int(port) < 1 << 16
+        except ValueError:
+            possible = False
+        if not (colon and place and possible) or transport not in ("tcp", "ipc"):
             raise HkvError(
                 f"{address!r} is no endpoint", hint="write tcp://HOST:PORT or ipc://PATH"
             )

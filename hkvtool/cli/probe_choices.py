@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from hkvtool.probe.scenario import Scenario
     from hkvtool.probe.survey import Survey
 
+_DIGITS = 9
+"""Of a number of tokens, and of an id."""
+
 _BLOCK = 16
 """Tokens, where nothing tells the server's block."""
+
+_LEAST = 16
+"""Tokens of a prompt, below which it has no block."""
 
 _SHORTEST, _LONGEST = 64, 1500
 """Tokens of a prompt, where nothing else is asked for."""
@@ -29,7 +35,8 @@ _BEYOND = 1.25
 def range_of(text: str) -> tuple[int, int]:
     """Token ids LOW:HIGH. Raises HkvError."""
     low, _, high = text.partition(":")
-    if not (low.isdecimal() and high.isdecimal() and int(low) + 16 <= int(high)):
+    whole = all(n.isdecimal() and len(n) <= _DIGITS for n in (low, high))
+    if not (whole and int(low) + 16 <= int(high)):
         raise HkvError(f"--vocabulary {text}: not LOW:HIGH", hint="at least 16 ids, e.g. 32:250")
     return int(low), int(high)
 
@@ -52,7 +59,7 @@ def boundaries_of(texts: Sequence[str] | None) -> list[Boundary]:
     found = []
     for text in texts or ():
         name, _, number = text.partition("=")
-        if not name or not number.isdecimal() or int(number) < 1:
+        if not (name and number.isdecimal() and len(number) <= _DIGITS and int(number) >= 1):
             raise HkvError(f"--boundary {text}: not NAME=N", hint="e.g. --boundary window=1024")
         found.append(Boundary(name, int(number)))
     return found
@@ -64,7 +71,7 @@ def scenario_in(path: Path) -> Scenario:
 
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise HkvError(f"that is no JSON: {e}", where=str(path)) from None
     return scenario_of(data, str(path))
 
@@ -83,10 +90,15 @@ def shape_of(
     most = int((survey.limit - 5 * output) / 1.25) if survey.limit else _LONGEST
     fitting = max(_SHORTEST, int(2.5 * max(b.tokens for b in cuts)) + 3)
     chosen = length or min(fitting, most)
-    if chosen < 16 or (survey.limit and chosen > most):
+    if most < _LEAST:
+        raise HkvError(
+            f"the server takes {survey.limit:,} tokens: too few for a prompt of {_LEAST} and what "
+            "follows it", hint="--output-tokens 1 needs the least",
+        )  # fmt: skip
+    if chosen < _LEAST or (survey.limit and chosen > most):
         raise HkvError(
             f"prompts of {chosen} tokens do not fit the server's {survey.limit}",
-            hint=f"--length 16 to {most}",
+            hint=f"--length {_LEAST} to {most}",
         )
     filler = int(survey.cache * _BEYOND)
     return Shape(chosen, output, tuple(cuts), burst, adapters, filler, vocabulary)

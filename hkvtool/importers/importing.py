@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hkvtool.importers.foreign import Importer, head_of
 from hkvtool.importers.lines import Line, Names
-from hkvtool.model.errors import HkvError
+from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.event import Event
 from hkvtool.model.jsonl import write_line
 from hkvtool.store.destination import Destination
@@ -44,7 +44,9 @@ def import_foreign(
     """Write the trace of one file, as DuckDB or as JSON lines by the output's name. How many events
     there are, and what could not be read. Raises HkvError; then nothing is left behind."""
     problems: list[str] = []
-    lines = _watched(importer.read(source, names), problems)
+    lines = _watched(
+        importer.read(source, names), problems, f"{source} holds nothing of {importer.what}"
+    )
     if output.suffix in (".jsonl", ".json"):
         with Destination(output, force=force) as place, place.path.open("wb") as out:
             count = 0
@@ -63,11 +65,19 @@ def _events(lines: Iterable[Line]) -> Iterator[Event]:
         yield Event.of(pos, line)
 
 
-def _watched(lines: Iterable[Line], problems: list[str]) -> Iterator[Line]:
-    """Lines, and what they tell that could not be read."""
+def _watched(lines: Iterable[Line], problems: list[str], otherwise: str) -> Iterator[Line]:
+    """Lines, and what they tell that could not be read. Raises TraceError where that is all."""
+    whole = False
     for line in lines:
+        whole = whole or line["ev"] not in ("trace", "dropped")
         if line["ev"] == "dropped":
             problems.append(str(line.get("reason", "")))
         for each in line.get("misnamed", ()):
             problems.append(f"misnamed: {each}")
         yield line
+    if not whole:
+        where, _, problem = problems[0].partition(": ") if problems else ("", "", "")
+        raise TraceError(
+            f"{otherwise}: {problem or 'there is nothing in it'}", where=where,
+            hint="`hkvtool import --help` lists what can be read",
+        )  # fmt: skip

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.probe.answers import Answer
 from hkvtool.probe.load import Load
 from hkvtool.probe.prompts import Piece, as_text
 from hkvtool.probe.server import Refused, Server
+
+_MOST = 1 << 40
+"""Tokens, and ids of tokens, that no server has."""
 
 TOP = 5
 """Log probabilities asked for at each token."""
@@ -128,6 +132,8 @@ class Dialect:
             usage = data.get("usage") or {}
             tokens, logprobs, tops = _tokens(choice)
             ids = choice.get("token_ids")
+            if not (isinstance(ids, list) and all(map(_is_count, ids))):
+                ids = None
             # Log probabilities that are told by text must be compared by text.
             if ids and all(t.isdecimal() for t in tokens):
                 self.tells.add("token ids")
@@ -136,15 +142,24 @@ class Dialect:
                 tokens = tuple(text or "")
             details = usage.get("prompt_tokens_details") or {}
             return Answer(
-                tokens, logprobs, tops, text or "", details.get("cached_tokens"),
-                usage.get("prompt_tokens"), str(data.get("id") or request), seconds,
+                tokens, logprobs, tops, text or "", _count(details.get("cached_tokens")),
+                _count(usage.get("prompt_tokens")), str(data.get("id") or request), seconds,
             )  # fmt: skip
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as e:
             raise Refused(200, f"that is no completion: {type(e).__name__}: {e}") from None
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MOST
+
+
+def _count(value: Any) -> int | None:
+    """What a server tells as a number of tokens, where it is one."""
+    return value if _is_count(value) else None
+
+
 def _headers(request: str) -> dict[str, str]:
-    return {"X-Request-Id": request} if request else {}
+    return {"X-Request-Id": quote(request)} if request else {}
 
 
 def _tokens(

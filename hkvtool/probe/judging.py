@@ -19,7 +19,7 @@ Such jumps are counted as what they are, in comparisons with reuse and without.
 """
 
 BLIND = 0.5
-"""Of changed prompts, the share that must be told apart for a verdict of `same`."""
+"""By how much more often changed prompts must be told apart than equal ones for `same`."""
 
 SAME, DIFFERS, INCONCLUSIVE = "same", "differs", "inconclusive"
 
@@ -125,7 +125,9 @@ class Judged:
         tests = [*self.patterns.values(), *self.findings.values()]
         if any(t.adjusted < self.alpha for t in tests):
             return DIFFERS
-        blind = self.seen[1] > 0 and self.sensitivity < BLIND
+        noise = self.noise
+        wavering = noise.differed / noise.trials if noise.trials else 0.0
+        blind = self.seen[1] > 0 and self.sensitivity - wavering < BLIND
         # Where answers without reuse never jump, one that jumped with it is not explained by noise.
         jumps = self.noise.differed + sum(t.control_hits for t in tests)
         if not whole or blind or (not jumps and any(t.hits for t in tests)):

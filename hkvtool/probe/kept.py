@@ -73,7 +73,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         header, *records = [json.loads(line) for line in lines]
         if header["format"] != FORMAT or not isinstance(header["plan"], dict):
             raise ValueError(f"its format is not {FORMAT}")
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise HkvError(
             f"that is no state of a probe: {e}", where=str(path),
             hint="name another file with --state, it is made",

@@ -120,6 +120,12 @@ def absences(
         absent["salt"] = "whether another salt finds anything cannot be seen"
     if not filler:
         absent["reload"] = "how much the cache holds is not known (--cache-tokens)"
+    limit, filling = dialect.load.limits.tokens, 2 * filler * (options.comparisons // 11 + 1)
+    if filling > limit:
+        absent["reload"] = (
+            f"to fill the server's cache as often may take {filling:,} tokens (--max-tokens "
+            f"{limit:,})"
+        )
     if not adapters:
         absent["adapter"] = "the server lists no adapters of the model"
     if not dialect.can_go_on:

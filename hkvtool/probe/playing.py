@@ -12,6 +12,7 @@ from hkvtool.probe.answers import Answer, Difference, difference
 from hkvtool.probe.dialect import Dialect
 from hkvtool.probe.prompts import Piece
 from hkvtool.probe.scenario import OTHER, Ask, Scenario
+from hkvtool.probe.server import Refused
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def _prompt(
     before = answers[ask.after]
     said: list[Piece]
     if dialect.ids:
-        said = [int(token) for token in before.tokens[: ask.take or None]]
+        try:
+            said = [int(token) for token in before.tokens[: ask.take or None]]
+        except ValueError:
+            raise Refused(200, "of this answer it tells no ids of tokens") from None
     else:
         said = [before.text]
     return [*_prompt(dialect, asks[ask.after], asks, answers), *said, *ask.prompt]

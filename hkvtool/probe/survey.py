@@ -95,7 +95,7 @@ def _look_at_metrics(survey: Survey, server: Server) -> None:
 def _count(value: Any) -> int:
     try:
         return max(0, int(value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0
 
 

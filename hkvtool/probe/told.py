@@ -24,10 +24,11 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
     yield shown(f"{server['url']} · {server['model']} · {', '.join(facts)}")
     yield ""
     void = f", {noise['void']} void" if noise["void"] else ""
+    jumped = f", {noise['differed']} beyond" if noise["differed"] else ""
     yield (
         f"noise         up to {noise['usual_nats']:.2g} nats in nine of ten comparisons without "
         f"reuse, {noise['largest_nats']:.2g} in all {noise['comparisons']}{void}; counted from "
-        f"{noise['tolerance_nats']:.2g}"
+        f"{noise['tolerance_nats']:.2g}{jumped}"
     )
     yield (
         f"sensitivity   {seen['told_apart']} of {seen['changed']} prompts with a changed block "

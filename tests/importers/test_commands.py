@@ -152,6 +152,10 @@ def test_where_nothing_is_published_nothing_is_left(tmp_path: Path, hkvtool: Run
     ("args", "what"),
     [
         (["127.0.0.1:5557"], "is no endpoint"),
+        (["tcp://127.0.0.1:99999"], "is no endpoint"),
+        (["tcp://127.0.0.1"], "is no endpoint"),
+        (["ipc:///tmp/\udcff"], "is no endpoint"),
+        ([","], "no endpoint is named"),
         (["tcp://*:5557"], "is what a publisher binds to"),
         (
             ["tcp://127.0.0.1:9", "--replay", "tcp://127.0.0.1:9,tcp://127.0.0.1:9"],
@@ -236,3 +240,21 @@ def test_every_view_opens_what_was_imported(
     code, _, err = hkvtool(*(part.format(target) for part in view))
     assert code in (0, 1, 2, 3, 4), err
     assert "bug in hkvtool" not in err
+
+
+@pytest.mark.parametrize("name", ["kv-events", "dynamo", "trtllm"])
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\x1f\n" * 50, b"[" * 100_000 + b"\n"])
+def test_a_file_of_which_nothing_can_be_read_is_not_the_format(
+    hkvtool: Run, tmp_path: Path, name: str, content: bytes
+) -> None:
+    source, output = tmp_path / "f.jsonl", tmp_path / "f.duckdb"
+    source.write_bytes(content)
+    code, _, said = hkvtool("import", str(source), "--from", name, "-o", str(output))
+    assert code == Exit.UNREADABLE and "holds nothing of" in said
+    assert [p.name for p in tmp_path.iterdir()] == ["f.jsonl"]
+
+
+def test_a_topic_of_any_bytes(hkvtool: Run, tmp_path: Path) -> None:
+    args = ("--topic", "\udcff", "--duration", "1s", "-o", str(tmp_path / "t.duckdb"))
+    code, _, said = hkvtool("listen", "tcp://127.0.0.1:9", *args)
+    assert code == Exit.UNREADABLE and "nothing was published" in said
