@@ -39,8 +39,20 @@ class Scene:
         """From here on `event` is the one being judged."""
         self.event = event
         self._slots = None
-        if event.problem is None and self.fold.seen_again(event):
+        if event.problem is not None:
+            return
+        if self.fold.seen_again(event):
             self.blind = event.pos
+        if self.blind >= 0 and self.dispatched and "blocks" in event:
+            self._undispatched(event)
+
+    def _undispatched(self, event: Event) -> None:
+        """The dispatch of a step was lost: which generation of its blocks it means, nobody can
+        say, and what it writes may be in an earlier one."""
+        if event.step is not None and event.step not in self.dispatched:
+            for slot in self.slots(event):
+                if slot >= 0:
+                    self.fold.st.unsure[slot] = 1
 
     def lose(self, event: Event) -> None:
         """Events were lost before this one."""

@@ -230,10 +230,12 @@ class DuckTrace(Trace):
             if ("meta", "key") not in have or ("meta", "value") not in have:
                 raise _foreign(self.path)
             said = dict(self._con.execute("SELECT key, value FROM meta").fetchall())
-        self._check_version(said)
+        version = self._check_version(said)
         for table in TABLES:
             for column in table.columns:
                 kind = have.get((table.name, column.name))
+                if kind != column.type and version < SCHEMA_VERSION:
+                    raise _older(self.path, said, version)
                 if kind != column.type:
                     raise TraceError(
                         f"{self.path}: column {table.name}.{column.name} is "
@@ -242,7 +244,7 @@ class DuckTrace(Trace):
                     )
         return _facts(self.path, said)
 
-    def _check_version(self, said: dict[str, str]) -> None:
+    def _check_version(self, said: dict[str, str]) -> int:
         try:
             version = int(said["schema_version"])
         except (KeyError, ValueError, TypeError):
@@ -254,6 +256,16 @@ class DuckTrace(Trace):
                 f"this one reads up to schema {SCHEMA_VERSION}",
                 hint=f"pip install -U 'hkvtool>={writer}'",
             )
+        return version
+
+
+def _older(path: str, said: dict[str, str], version: int) -> TraceError:
+    writer = said.get("hkvtool_version", "")
+    return TraceError(
+        f"{path} was written by an older hkvtool ({writer}, trace schema {version}); this one "
+        f"reads schema {SCHEMA_VERSION}",
+        hint="import or ingest it again, from what it was made of",
+    )
 
 
 def _foreign(path: str) -> TraceError:

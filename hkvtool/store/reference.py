@@ -34,7 +34,7 @@ def _page() -> Iterator[str]:
     yield "```"
     yield ""
     yield "`group` is a word of SQL and needs its double quotes. An hkvtool reads traces of its own"
-    yield "schema version and older ones, and refuses newer ones."
+    yield "schema version, older ones that have all of these columns, and no newer ones."
     yield ""
     yield "## Views"
     for view in VIEWS:

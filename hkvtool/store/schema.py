@@ -1,7 +1,8 @@
 """What a DuckDB trace holds, defined once: its tables, their columns, and the facts in `meta`.
 
 The writer creates from it, the reader checks against it, `docs/reference/store.md` is made
-from it. `SCHEMA_VERSION` rises when an older hkvtool would misread a newer file.
+from it. `SCHEMA_VERSION` rises when an older hkvtool would misread a newer file, or a newer one
+finds something missing in an older file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from hkvtool.model.rows import DOMAINS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 STORAGE_VERSION = "v1.4.0"
 """Oldest DuckDB that can open a trace: the lower end of the range hkvtool itself runs with."""

@@ -163,6 +163,17 @@ def test_a_newer_schema_names_the_version_that_is_needed(made: str) -> None:
     assert "hkvtool>=7.8.9" in caught.value.hint
 
 
+def test_an_older_schema_is_not_called_altered(made: str) -> None:
+    older = SCHEMA_VERSION - 1
+    altered(made, f"UPDATE meta SET value = '{older}' WHERE key = 'schema_version'")
+    with open_trace(made) as trace:
+        assert trace.events
+    altered(made, "ALTER TABLE keyframes DROP whole")
+    with pytest.raises(TraceError, match=rf"by an older hkvtool .*trace schema {older}") as caught:
+        open_trace(made)
+    assert "import or ingest it again" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
