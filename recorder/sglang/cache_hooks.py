@@ -114,19 +114,18 @@ def inserted(hooks: Hooks, seen: None, result: Any, cache: Any, params: Any, **k
 
 def to_go_on(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
     """Requests get slots for what they have to compute: from where they go on is decided."""
-    hooks.batch = []
-    for req in batch.reqs:
-        at, end = int(req.prefix_len), len(req.get_fill_ids())
-        hooks.batch.append((str(req.rid), max(0, end - at)))
-        state = hooks.cache(batch.tree_cache)
-        if state is None or req.kv.holds_kv or state.asked.pop(req.rid, None) is None:
-            continue
-        resumed(hooks, state, str(req.rid), at, req.last_node)
+    hooks.batch = [(str(req.rid), int(req.extend_len)) for req in batch.reqs]
+    state = hooks.cache(batch.tree_cache)
+    for req in batch.reqs if state is not None else ():
+        # A later part of a long prompt goes on from what the request holds itself.
+        if not req.kv.holds_kv and state.asked.pop(req.rid, None) is not None:
+            resumed(hooks, state, str(req.rid), int(req.prefix_len), req.last_node)
 
 
 def resumed(hooks: Hooks, state: CacheState, req: str, at: int, node: int) -> None:
     """A request goes on from what was found of it."""
     core = state.cache.tree_core
+    state.live.add(req)
     hooks.tell.event({"ev": "admit", "req": req})
     blocks: dict[str, list[int]] = {}
     if at and state.full is not None:
@@ -142,3 +141,16 @@ def resumed(hooks: Hooks, state: CacheState, req: str, at: int, node: int) -> No
 def went_on(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw: Any) -> None:
     """Slots that are taken from here on are for others."""
     hooks.batch = []
+
+
+def ended(hooks: Hooks, seen: None, result: None, cache: Any, req: Any, **kw: Any) -> None:
+    """A request gave back what it held: it is over, or made room and comes back."""
+    state, name = hooks.cache(cache), str(req.rid)
+    if state is None or name not in state.live:
+        return
+    state.live.discard(name)
+    how = "preempt"
+    if req.finished():
+        # An abort is one of the reasons to finish, and says so in its name.
+        how = "abort" if "ABORT" in type(req.finished_reason).__name__ else "finish"
+    hooks.tell.event({"ev": how, "req": name})

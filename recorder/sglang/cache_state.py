@@ -138,6 +138,8 @@ class CacheState:
         """By the node that was locked, and what the engine calls the end of its window."""
         self.asked: dict[str, tuple[Any, ...]] = {}
         """What the last lookup of each request came to."""
+        self.live: set[str] = set()
+        """Requests that went on from somewhere and have not given back what they hold."""
         self.owners: list[Any] = []
         """Objects of the engine on which there is a mark of ours."""
 

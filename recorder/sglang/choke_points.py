@@ -28,5 +28,6 @@ POINTS = (
     ChokePoint("slot alloc", _SLOTS, "alloc", ("need_size",), nothing, slots.allocated, HOST),
     ChokePoint("slot free", _SLOTS, "free", ("free_index",), slots.to_free, slots.freed, HOST),
     ChokePoint("slot clear", _SLOTS, "clear", (), nothing, slots.cleared, HOST),
+    ChokePoint("end", _CACHE, "on_release", ("req",), nothing, cache.ended, ()),
     ChokePoint("resume", _BATCH, "prepare_for_extend", (), cache.to_go_on, cache.went_on, ()),
 )  # fmt: skip
