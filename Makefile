@@ -24,11 +24,15 @@ ENGINES := .venv-engines
 ENGINE := $(CURDIR)/$(ENGINES)/bin/python
 ENGINE_PYTEST = cd out && $(ENGINE) -m pytest -c ../pyproject.toml --rootdir=.. \
 	-p no:cacheprovider ../tests/engines
+SGLANGS := .venv-sglang
+SGLANG := $(CURDIR)/$(SGLANGS)/bin/python
+SGLANG_PYTEST = cd out && $(SGLANG) -m pytest -c ../pyproject.toml --rootdir=.. \
+	-p no:cacheprovider ../tests/engines_sglang
 PYTEST = cd out && $(BIN)/python -m pytest -c ../pyproject.toml --rootdir=.. -p no:cacheprovider
 
 unexport PYTHONPATH PYTHONHOME MYPYPATH
 
-.PHONY: demo test lint types pythons tests engines releases soak docs clean wheel install install-dev
+.PHONY: demo test lint types pythons tests engines sglang releases soak docs clean wheel install install-dev
 
 demo: install
 	cd out && $(BIN)/hkvtool demo
@@ -51,14 +55,21 @@ tests: install-dev
 	$(PYTEST) ../tests -n $(WORKERS) $(PYTEST_ARGS)
 
 # As a user would have it there: nothing that the engine pins may change.
-engines: wheel $(ENGINES)/made
+engines: wheel $(ENGINES)/made sglang
 	$(ENGINE) -m pip --disable-pip-version-check -qq install --no-deps --force-reinstall \
 		out/dist/*.whl
 	$(ENGINE_PYTEST) -n $(WORKERS) $(PYTEST_ARGS)
 
+# An environment of its own: it pins another transformers, and its kernels are left out.
+sglang: wheel $(SGLANGS)/made
+	$(SGLANG) -m pip --disable-pip-version-check -qq install --no-deps --force-reinstall \
+		out/dist/*.whl
+	$(SGLANG_PYTEST) -n $(WORKERS) $(PYTEST_ARGS)
+
 soak: install-dev engines
 	$(PYTEST) ../tests --soak --hypothesis-profile=soak -n $(WORKERS) $(PYTEST_ARGS)
 	$(ENGINE_PYTEST) --soak -n $(WORKERS) $(PYTEST_ARGS)
+	$(SGLANG_PYTEST) --soak -n $(WORKERS) $(PYTEST_ARGS)
 
 gpu-check: install-dev
 	cd out && $(BIN)/python ../tests/gpu_check.py $(TRACES)
@@ -98,6 +109,14 @@ $(ENGINES)/made: constraints/torch.txt constraints/engines.txt
 	$(ENGINE) -m pip --disable-pip-version-check -qq install -c constraints/torch.txt \
 		-r constraints/engines.txt
 	$(ENGINE) -m pip -qq uninstall -y torchvision torchaudio torchcodec
+	touch $@
+
+$(SGLANGS)/made: constraints/torch.txt constraints/sglang.txt
+	$(PYTHON) -m venv --clear $(SGLANGS)
+	$(SGLANG) -m pip --disable-pip-version-check -qq install -r constraints/torch.txt
+	$(SGLANG) -m pip --disable-pip-version-check -qq install -c constraints/torch.txt \
+		-r constraints/sglang.txt
+	$(SGLANG) -m pip --disable-pip-version-check -qq install --no-deps sglang==0.5.23
 	touch $@
 
 clean:
