@@ -51,6 +51,15 @@ def engine_costs(
     return list(best.values())
 
 
+def reference_run(name: str, arrivals: list[Request], target: Path, seed: int = 0) -> EngineCost:
+    """Run the requests once, recorded into a folder."""
+    geometry = preset(name)
+    config = Config(geometry, geometry.blocks, cpu_blocks=2 * geometry.blocks, seed=seed).fitted(
+        max(request.total for request in arrivals)
+    )
+    return _run("recorded", config, sorted(arrivals, key=lambda r: r.arrival), target)
+
+
 def _run(way: str, config: Config, arrivals: list[Request], target: Path) -> EngineCost:
     wall, cpu = perf_counter(), process_time()
     with _sink(way, target) as sink, Engine(config, sink) as engine:

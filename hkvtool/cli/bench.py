@@ -160,7 +160,7 @@ def record(
     """Record a busy decode loop, seal it and make a trace of it; then hooks that are off.
 
     With --engine: vLLM's scheduler alone and a whole vLLM with a tiny model, not recorded,
-    recorded, and with vLLM's own KV events, in turn. Times are processor time.
+    recorded, under either guard, and with vLLM's own KV events, in turn. Times are processor time.
     """
     if engine is not None:
         _record_engine(engine, rounds, format)
@@ -193,7 +193,7 @@ def _record_engine(python: str, rounds: int, format: Format) -> None:
     with progress("measuring", None):
         found = vllm_cost(python, rounds)
     if format is Format.JSON:
-        print_json({**dataclasses.asdict(found), "share": found.share})
+        print_json({**dataclasses.asdict(found), "share": found.share, "shares": found.shares})
         return
     for load in (found.scheduler, found.engine):
         print_line(f"{LOADS[load.load]}: {load.steps} steps, {load.rounds} rounds")
@@ -212,9 +212,11 @@ def _record_engine(python: str, rounds: int, format: Format) -> None:
         print_line(f"{told}\n")
     each = found.scheduler.ns_an_event
     print_line(f"an event with its hook, in the scheduler: {each:,.0f} ns")
-    print_line(
-        f"events of a step of the engine, at that price: {100 * found.share:.2f} % of the step"
-    )
+    for arm, share in found.shares.items():
+        print_line(
+            f"{arm}: the events of a step of the engine, at the scheduler's price: "
+            f"{100 * share:.2f} % of the step"
+        )
 
 
 @command.command("engine")
@@ -341,3 +343,58 @@ def tui(
         ("peak memory", f"{found.peak_mib:,} MiB"),
     ]
     print_table(("", ""), rows)
+
+
+@command.command("fleet")
+def fleet(
+    instances: Annotated[
+        int, typer.Option("--instances", min=1, max=1000, help="Engines that are measured.")
+    ] = 2,
+    requests: Annotated[
+        int, typer.Option("--requests", min=1, help="How many of the shipped workload each.")
+    ] = 30,
+    events: Annotated[
+        int, typer.Option("--events", min=60_000, help="Length of the long trace.")
+    ] = 1_000_000,
+    hosts: Annotated[int, typer.Option("--hosts", min=1, help="Hosts of the projection.")] = 1000,
+    engines: Annotated[int, typer.Option("--engines", min=1, help="Engines of a host.")] = 8,
+    steps: Annotated[
+        float, typer.Option("--steps", min=0.1, help="Steps an engine takes in a second.")
+    ] = 30.0,
+    format: _FORMAT = Format.TABLE,
+) -> None:
+    """Record, ingest and check some reference engines, and say what many hosts would come to.
+
+    The projection multiplies what an event costs here. It says nothing of a network.
+    """
+    from hkvtool.bench.fleet import fleet_costs
+    from hkvtool.cli.run import SHIPPED, workload_path
+    from hkvtool.engine.workload import read_workload
+
+    arrivals = list(read_workload(workload_path(SHIPPED), requests))
+    with progress("measuring", events) as told:
+        found = fleet_costs(arrivals, instances, events, told)
+    projected = [found.projected(count, engines, steps) for count in sorted({1, hosts})]
+    if format is Format.JSON:
+        print_json({**found.facts(), "projected": projected})
+        return
+    measured = f"{found.instances} engines, {found.events:,} events"
+    costs = f"{found.ingest_ns:,.0f} to ingest, {found.rules_ns:,.0f} by the rules"
+    rows = [
+        ("measured", f"{measured}, {found.events_a_step:.1f} a step"),
+        ("bytes an event", f"{found.parquet_bytes:.1f}"),
+        ("CPU ns an event", f"{costs}, {found.screen_ns:,.0f} by the screen"),
+    ]
+    print_table(("", ""), rows)
+    print_line()
+    print_table(
+        ["hosts", "engines", "events / s", "GB a day", "MB / s a host", "cores: ingest",
+         "screen", "rules"],
+        [
+            [f"{p['hosts']:,.0f}", f"{p['engines']:,.0f}", f"{p['events_per_second']:,.0f}",
+             f"{p['bytes_per_day'] / 1e9:,.0f}", f"{p['bytes_per_second_of_a_host'] / 1e6:.3f}",
+             f"{p['cores_to_ingest']:,.2f}", f"{p['cores_to_screen']:,.2f}",
+             f"{p['cores_for_rules']:,.2f}"]
+            for p in projected
+        ],
+    )  # fmt: skip

@@ -58,6 +58,7 @@ _TABLE = (
     Command("block", "Look", "Tell the history of one block."),
     Command("request", "Look", "Tell the history of one request."),
     Command("report", "Look", "Write a report: one HTML file that can be sent."),
+    Command("metrics", "Look", "Count a running recording for Prometheus."),
     Command("sql", "Look", "Ask a trace in SQL."),
     Command("tui", "Look", "Open a trace in the terminal application."),
     Command("rules", "Know", "List the rules, or explain one."),

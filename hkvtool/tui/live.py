@@ -5,18 +5,13 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
-from hkvtool.analyzers.check import Check
-from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.going_on import GoingOn
 from hkvtool.model.event import Event
-from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Report
-from hkvtool.model.recording import Stage, weight_of
-from hkvtool.model.recording_tail import RecordingTail
+from hkvtool.model.recording import weight_of
 from hkvtool.state.fold import Fold
-from hkvtool.store.derive_reads import Deriving
 from hkvtool.store.growing import GrowingTrace
 from hkvtool.store.growing_moments import GrowingMoments
-from hkvtool.store.segments import segment_rows
 from hkvtool.store.timeline import GrowingTimeline, Timeline
 from hkvtool.tui.session import STRETCHES, Session
 
@@ -45,15 +40,12 @@ class Live:
     def __init__(self, path: str, check: bool | None = None) -> None:
         self.path = path
         wanted = weight_of(path) <= _TOO_MANY if check is None else check
-        self._tail = RecordingTail(path, segment_rows)
-        self._deriving = Deriving()
-        self._evidence: Evidence | None = Evidence() if wanted else None
-        self._check: Check | None = None
+        self._reading = GoingOn(path, Fold(), check=wanted)
         self._timeline = GrowingTimeline(STRETCHES)
         self._seconds = 0.0
         self.over = False
         self.trace = GrowingTrace(path)
-        self.moments = GrowingMoments(self.trace, Fold())
+        self.moments = GrowingMoments(self.trace, self._reading.fold)
         self.session = Session(self.trace, path, self.moments)
         self.session.live = self
 
@@ -65,17 +57,17 @@ class Live:
     @property
     def behind(self) -> bool:
         """Whether more was recorded than there was time to read."""
-        return self._tail.waiting
+        return self._reading.waiting
 
     @property
     def dropped(self) -> int:
         """Events that the recorder lost."""
-        return self._tail.count.rings.dropped
+        return self._reading.dropped
 
     @property
     def checked(self) -> bool:
         """Whether every event that is there was checked."""
-        return self._check is not None
+        return self._reading.checked
 
     def axis(self) -> Timeline:
         """What happened where so far."""
@@ -93,23 +85,20 @@ class Live:
         """Read on, for a moment; whether there was anything. Raises HkvError."""
         started, before = monotonic(), self.moments.last
         while True:
-            found = [e for raw in self._tail.more(_SLICE) for e in self._deriving.of(raw)]
+            found = self._reading.more(_SLICE)
             if found:
                 self._take(found)
-            if not self._tail.waiting:
+            if not self._reading.waiting:
                 break
             if monotonic() - started > AT_MOST:
                 break
         self._seconds = monotonic() - started
-        if self._tail.count.stage is not Stage.RECORDING and not self._tail.waiting:
-            self.over = True
+        self.over = self.over or self._reading.over
         return self.moments.last > before
 
     def report(self) -> Report | None:
         """What was found so far; once it is over, everything."""
-        if self._check is None:
-            return None
-        return self._check.report() if self.over else self._check.so_far()
+        return self._reading.report(ended=self.over)
 
     def close(self) -> None:
         """Let go of what was read."""
@@ -120,20 +109,5 @@ class Live:
         self._timeline.add(events)
         with self.session.lock:
             for event in events:
-                if self._evidence is not None:
-                    self._begin_check(event)
-                if self._check is None:
-                    self.moments.head.apply(event)
-                else:
-                    self._check.count += 1
-                    self._check.event(event)
+                self._reading.take(event)
                 self.moments.passed(event.pos)
-
-    def _begin_check(self, event: Event) -> None:
-        """What a recorder could see it says first; where it does not, only the whole tells."""
-        assert self._evidence is not None
-        self._evidence.see(event)
-        if self._evidence.settled:
-            self._check = Check(Context(self._evidence, self.moments.head))
-        if self._evidence.settled or event.ev != "trace":
-            self._evidence = None
