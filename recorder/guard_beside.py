@@ -95,6 +95,13 @@ def private_recording() -> Recording | None:
     return None
 
 
+def discard(folder: str) -> None:
+    """Leave nothing of a private recording."""
+    with suppress(HkvError, OSError):
+        remove_recording(folder)
+        os.rmdir(os.path.dirname(folder))
+
+
 def _held(fd: int) -> bool:
     """Whether another has the lock; else it is ours."""
     try:
@@ -124,9 +131,7 @@ def main(folder: str, drains: str) -> None:
         if os.path.isdir(folder):
             log.warning("the guard ends: %s", e)
     if drains:
-        with suppress(HkvError, OSError):
-            remove_recording(folder)
-            os.rmdir(os.path.dirname(folder))
+        discard(folder)
 
 
 if __name__ == "__main__":

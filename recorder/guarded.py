@@ -9,7 +9,7 @@ from typing import Any
 
 from hkvtool.recorder.emitters import Emitter
 from hkvtool.recorder.guard import Guard, Mode
-from hkvtool.recorder.guard_beside import Beside, private_recording
+from hkvtool.recorder.guard_beside import Beside, discard, private_recording
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.settings import Settings
@@ -134,8 +134,12 @@ class Followed(Watched):
     def snapshot(self, reason: str) -> str | None:
         return None if self._alone else super().snapshot(reason)
 
-    def close(self, *, complete: bool = True) -> None:
+    def wait(self) -> None:
+        """Until what was told so far is judged, if that is soon."""
         self._beside.wait()
+
+    def close(self, *, complete: bool = True) -> None:
+        self.wait()
         super().close(complete=complete)
 
     def unwatched(self) -> Recording | None:
@@ -169,4 +173,5 @@ def only_guarding() -> Recording | None:
             return Followed(beside, made, alone=True)
         if made is not None:
             made.close()
+            discard(made.folder)
     return Guarded(guard)

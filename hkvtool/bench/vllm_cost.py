@@ -1,4 +1,4 @@
-"""What recording costs a real vLLM: off, on, and with vLLM's own KV events on, in turn.
+"""What recording and guarding cost a real vLLM: off, on, and with vLLM's own KV events on, in turn.
 
 Runs in the engine's environment, where hkvtool needs nothing but itself::
 
@@ -23,7 +23,10 @@ from pathlib import Path
 from time import process_time_ns
 from typing import Any
 
-ARMS = ("off", "recording", "kv events")
+GUARDS = {"guard log": "log", "guard raise": "raise"}
+"""Recorded and guarded; what a process beside takes is not the engine's, and not counted."""
+
+ARMS = ("off", "recording", *GUARDS, "kv events")
 
 _RING = 16 << 20
 _SHORT = 5
@@ -46,11 +49,13 @@ Count = dict[str, float]
 
 @contextmanager
 def recorded(
-    folder: Path, engine: Any = None, first: Callable[[], object] = int
+    folder: Path, arm: str, engine: Any = None, first: Callable[[], object] = int
 ) -> Iterator[Count]:
     """The hooks on, recording to a ring; what was told is counted at the end. Where an `engine` is
     there already, `first` is done under the hooks and not counted: functions that have just been
     put in place of others are slow for a while."""
+    from hkvtool.recorder.environment import GUARD
+    from hkvtool.recorder.guarded import Followed, guarding
     from hkvtool.recorder.recording import Recording
     from hkvtool.recorder.vllm.attach import attach
     from hkvtool.recorder.vllm.late import take_over
@@ -61,19 +66,24 @@ def recorded(
             raise made.error()
         # One thread tells everything, and its ring is made first.
         ring = made._rings[0]
-        hooks = attach(made.emit_dict, made.emitter, name_of=made.keyed)
+        os.environ[GUARD] = GUARDS.get(arm, "off")
+        told = guarding(made)
+        hooks = attach(told.emit_dict, told.emitter, name_of=told.keyed)
         counted: Count = {}
         try:
             if engine is not None:
                 take_over(hooks, engine)
             first()
+            if isinstance(told, Followed):
+                # That another interpreter starts is no step's cost.
+                told.wait()
             before = ring.next_seq, ring.written
             yield counted
         finally:
             hooks.remove()
             counted["events"] = ring.next_seq - before[0]
             counted["bytes"] = ring.written - before[1]
-            made.close()
+            told.close()
         if hooks.failed:
             raise RuntimeError(f"hooks failed: {hooks.failed}")
 
@@ -101,10 +111,10 @@ def scheduler_load(folder: Path) -> Callable[[str], tuple[int, Count]]:
         return process_time_ns() - begun, steps.steps
 
     def run(arm: str) -> tuple[int, Count]:
-        if arm != "recording":
+        if arm in ("off", "kv events"):
             took, steps = drive(arm == "kv events")
             return took, {"steps": steps}
-        with recorded(folder) as counted:
+        with recorded(folder, arm) as counted:
             took, steps = drive(False)
         return took, {"steps": steps, **counted}
 
@@ -160,12 +170,12 @@ def engine_load(folder: Path) -> Callable[[str], tuple[int, Count]]:
 
     def run(arm: str) -> tuple[int, Count]:
         pool.enable_kv_cache_events = arm == "kv events"
-        if arm != "recording":
+        if arm in ("off", "kv events"):
             assert type(scheduler).schedule is plan
             once(8)
             took, steps = once(40)
             return took, {"steps": steps}
-        with recorded(folder, engine, lambda: once(8)) as counted:
+        with recorded(folder, arm, engine, lambda: once(8)) as counted:
             took, steps = once(40)
         return took, {"steps": steps, **counted}
 

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
+from hkvtool.bench.vllm_cost import ARMS
 from hkvtool.model.errors import HkvError
 
 LOADS = {
@@ -45,9 +46,9 @@ class LoadCost:
 
 @dataclass(frozen=True)
 class VllmCost:
-    """Both loads. `share` is what the events of a step of the whole engine cost, each as much as
-    in the scheduler alone, of the median step: a difference as small as that drowns in what two
-    runs of an engine differ by."""
+    """Both loads. `shares` has by arm what the events of a step of the whole engine cost, each as
+    much as in the scheduler alone, of the median step: a difference as small as that drowns in what
+    two runs of an engine differ by. `share` is that of recording."""
 
     scheduler: LoadCost
     engine: LoadCost
@@ -57,6 +58,16 @@ class VllmCost:
         """The events of a step of the engine, of that step."""
         each = self.scheduler.ns_an_event / 1000
         return each * self.engine.events_a_step / self.engine.arms["off"].us_a_step
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The same of what tells events, guarded or not."""
+        events = self.engine.events_a_step / self.scheduler.events_a_step
+        step = self.engine.arms["off"].us_a_step
+        return {
+            arm: self.scheduler.arms[arm].more_us * events / step
+            for arm in ARMS if arm not in ("off", "kv events")
+        }  # fmt: skip
 
 
 def vllm_cost(python: str, rounds: int) -> VllmCost:
@@ -96,5 +107,5 @@ def _measured(python: str, load: str, rounds: int) -> LoadCost:
 
 
 def _read(found: dict[str, Any]) -> LoadCost:
-    arms = {name: Arm(**found.pop(name)) for name in ("off", "recording", "kv events")}
+    arms = {name: Arm(**found.pop(name)) for name in ARMS}
     return LoadCost(**found, arms=arms)

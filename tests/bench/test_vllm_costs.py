@@ -26,6 +26,7 @@ def found(load: str, events: float, us: float, each: float) -> dict[str, Any]:
     return {
         "load": load, "rounds": 2, "steps": 9, "events_a_step": events, "ring_bytes": 100.0,
         "ns_an_event": each, "off": arm(us, 0.0), "recording": arm(us + 9, 9.0),
+        "guard log": arm(us + 10, 10.0), "guard raise": arm(us + 90, 90.0),
         "kv events": arm(us + 8, 8.0),
     }  # fmt: skip
 
@@ -47,6 +48,10 @@ def test_the_engine_s_share_is_its_events_at_the_scheduler_s_price(tmp_path: Pat
     cost = vllm_cost(python(tmp_path, text), 2)
     assert cost.engine.arms["kv events"].more_us == 8.0
     assert cost.share == pytest.approx(2.0 * 5 / 2000)
+    assert cost.shares == {
+        "recording": pytest.approx(9.0 / 3 / 2000), "guard log": pytest.approx(10.0 / 3 / 2000),
+        "guard raise": pytest.approx(90.0 / 3 / 2000),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

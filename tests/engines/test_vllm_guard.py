@@ -15,7 +15,11 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.block_pool import BlockPool
 
+from hkvtool.bench.vllm_loop import Drive, gemma_like, make_request, make_scheduler
 from hkvtool.recorder.guard import Guard, GuardError, Mode
+from hkvtool.recorder.guard_following import Following
+from hkvtool.recorder.recording import Recording
+from hkvtool.recorder.violation import Violation
 from hkvtool.recorder.vllm.attach import attach
 
 
@@ -59,6 +63,43 @@ def test_what_is_right_passes(pool: BlockPool) -> None:
         pool.touch(blocks[:2])
         pool.free_blocks(blocks)
         pool.free_blocks(blocks[:2])
+
+
+def test_from_outside_a_scheduler_is_not_accused_and_its_pool_s_double_free_is_found(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    with begun(tmp_path / "r.hkv") as recording:
+        hooks = attach(recording.emit_dict, recording.emitter, name_of=recording.keyed)
+        scheduler = make_scheduler(tmp_path, gemma_like(), blocks=60, budget=64, seqs=4).scheduler
+        for i in range(12):
+            prompt = [3 + (n * (1 + i % 3)) % 240 for n in range(90)]
+            scheduler.add_request(make_request(scheduler, f"r{i}", prompt, 40))
+        drive = Drive(scheduler)
+        drive.drain()
+        following = Following(recording.folder, said.append)
+        found: list[Violation] = []
+        following.guard.on_violation.append(found.append)
+        following.advance()
+        clean = list(found)
+        pool = scheduler.kv_cache_manager.block_pool
+        blocks = pool.get_new_blocks(2)
+        pool.free_blocks(blocks)
+        pool.free_blocks(blocks[:1])
+        hooks.remove()
+        assert not hooks.failed
+    following.advance()
+    following.close()
+    assert drive.steps > 100 and following.guard.seen > 1000
+    assert not clean and not said
+    assert [v.code for v in found] == ["HKV704"]
+    assert found[0].blocks == (blocks[0].block_id,)
+
+
+def begun(folder: Path) -> Recording:
+    made = Recording.start(folder)
+    assert isinstance(made, Recording)
+    return made
 
 
 VLLM_TEST = """

@@ -19,7 +19,7 @@ from hkvtool.model.manifest import MANIFEST
 from hkvtool.model.recording import read_recording
 from hkvtool.model.recording_tail import BEHIND_NS
 from hkvtool.model.shipped import shipped
-from hkvtool.recorder import guard_beside
+from hkvtool.recorder import guard_beside, guarded
 from hkvtool.recorder.guard_following import Following
 from hkvtool.recorder.guarded import Followed, Guarded, only_guarding
 from hkvtool.recorder.recording import Recording
@@ -186,8 +186,18 @@ def guarded_by_log(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_no_process_can_be_started_the_engine_s_thread_judges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    made: list[Recording] = []
+
+    def private() -> Recording:
+        begun_here = guard_beside.private_recording()
+        assert begun_here is not None
+        made.append(begun_here)
+        return begun_here
+
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(guarded, "private_recording", private)
     assert isinstance(only_guarding(), Guarded)
+    assert made and not Path(made[0].folder).parent.exists()
 
 
 @pytest.mark.usefixtures("guarded_by_log")
