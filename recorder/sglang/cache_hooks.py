@@ -9,15 +9,13 @@ from hkvtool.recorder.sglang.cache_state import CacheState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.locks import extend
 from hkvtool.recorder.sglang.paths import full_pages, hashes, window_pages
-from hkvtool.recorder.sglang.tree_core import BACKEND
+from hkvtool.recorder.sglang.tree_core import BACKEND, registry
 
 
 def to_make(hooks: Hooks, cache: Any, params: Any, *args: Any, **kw: Any) -> tuple[Any, Any]:
     """Have the engine take our core, which makes the one it would have taken."""
-    from sglang.srt.mem_cache.unified_cache import tree_core_registry as registry
-
     before = params.tree_core_backend
-    hooks.chosen = registry.select_tree_core_backend(params)
+    hooks.chosen = registry().select_tree_core_backend(params)
     params.tree_core_backend = BACKEND
     return params, before
 
@@ -116,7 +114,9 @@ def to_go_on(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
     """Requests get slots for what they have to compute: from where they go on is decided."""
     hooks.batch = [(str(req.rid), int(req.extend_len)) for req in batch.reqs]
     state = hooks.cache(batch.tree_cache)
-    for req in batch.reqs if state is not None else ():
+    if state is None:
+        return
+    for req in batch.reqs:
         # A later part of a long prompt goes on from what the request holds itself.
         if not req.kv.holds_kv and state.asked.pop(req.rid, None) is not None:
             resumed(hooks, state, str(req.rid), int(req.prefix_len), req.last_node)

@@ -12,10 +12,10 @@ _PAGES = f"{_ROOT}.allocator.paged:PagedTokenToKVPoolAllocator"
 _SLOTS = f"{_ROOT}.allocator.token:TokenToKVPoolAllocator"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 
-HOST, ALL = ("host",), ("host", "layout")
+HOST = ("host",)
 
 POINTS = (
-    ChokePoint("declare", _CACHE, "__init__", ("params",), cache.to_make, cache.made, ALL),
+    ChokePoint("declare", _CACHE, "__init__", ("params",), cache.to_make, cache.made, HOST),
     ChokePoint("lookup", _CACHE, "match_prefix", ("params",), nothing, cache.matched, HOST),
     ChokePoint("insert", _CACHE, "insert", ("params",), nothing, cache.inserted, HOST),
     ChokePoint("alloc", _PAGES, "alloc", ("need_size",), nothing, slots.allocated, HOST),

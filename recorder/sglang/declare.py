@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 
+_COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
+
 NOT_SEEN = (
     "what a step writes and reads: kernels are not hooked, so no race with them is judged",
+    "how caches lie: dtype, strides, offsets",
     "HiCache's host and storage tiers: backup, load-back and prefetch",
     "Mamba state, and allocators that share one buffer between groups",
     "for whom a node is locked: the engine counts, and names nobody",
@@ -18,18 +22,17 @@ NOT_SEEN = (
 
 def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     """Tell the pools and groups of a cache."""
-    from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-
+    component = importlib.import_module(_COMPONENTS).ComponentType
     allocator = cache.token_to_kv_pool_allocator
     full = getattr(allocator, "full_attn_allocator", None)
     swa = getattr(allocator, "swa_attn_allocator", None)
     if full is None:
         full, swa = allocator, None
     state = CacheState(cache, len(hooks.caches) + 1, hooks)
-    state.components = {"full": ComponentType.FULL, "swa": ComponentType.SWA}
+    state.components = {"full": component.FULL, "swa": component.SWA}
     hooks.begin("; ".join(f"not seen: {what}" for what in NOT_SEEN))
     state.full = PoolState(full, state, "full")
-    if swa is not None and ComponentType.SWA in cache.tree_components:
+    if swa is not None and component.SWA in cache.tree_components:
         state.window = int(cache._sliding_window_size)
         state.swa = PoolState(swa, state, "swa")
         state.mapping = allocator.full_to_swa_index_mapping

@@ -12,7 +12,7 @@ from hkvtool.recorder.tell import Tell
 
 log = logging.getLogger("hkvtool.sglang")
 
-EVIDENCE = ("host", "layout")
+EVIDENCE = ("host",)
 """What the hooks let a rule see when all of them hold."""
 
 STATE = "hkvtool_state"

@@ -6,6 +6,7 @@ the Python one: hooks on the latter's methods see nothing where the former runs.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,12 @@ from hkvtool.recorder.sglang.removals import cleared, removed, window_left
 
 BACKEND = "hkvtool"
 """The name under which the engine knows it."""
+
+
+def registry() -> Any:
+    """Where the engine finds tree cores by name."""
+    return importlib.import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
+
 
 Then = Callable[..., None]
 

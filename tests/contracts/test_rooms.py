@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import grimp
@@ -96,7 +97,7 @@ def test_light_rooms_name_no_other_package(
 
 def test_hook_sets_know_nothing_of_each_other(graph: grimp.ImportGraph) -> None:
     # What they share lies beside them: an engine's hooks must not need another engine's.
-    sets = [f"hkvtool.recorder.{engine}" for engine in ("vllm", "transformers")]
-    for one, other in (sets, sets[::-1]):
+    sets = [f"hkvtool.recorder.{engine}" for engine in ("vllm", "transformers", "sglang")]
+    for one, other in permutations(sets, 2):
         chain = graph.find_shortest_chain(one, other, as_packages=True)
         assert chain is None, chain
