@@ -4,7 +4,7 @@
 # make soak    the long runs
 # make releases  earlier releases of an engine, for the long runs that drive public bugs in them
 # make gpu-check  kernels, bandwidth and replays on a GPU; skips without one
-# make docs    the reference pages, from the code
+# make docs    the reference pages, from the code, and the site in out/site, every link checked
 # make clean   remove what was built
 #
 # Checks run on an installed wheel from out/, never from here: with this folder as working
@@ -20,6 +20,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PINS := -c constraints/torch.txt -c constraints/py311.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+DOCS := .venv-docs
 ENGINES := .venv-engines
 ENGINE := $(CURDIR)/$(ENGINES)/bin/python
 ENGINE_PYTEST = cd out && $(ENGINE) -m pytest -c ../pyproject.toml --rootdir=.. \
@@ -77,9 +78,10 @@ gpu-check: install-dev
 releases: $(ENGINES)/made
 	$(ENGINE) tests/engines/real_bugs/releases.py .releases
 
-docs:
+docs: $(DOCS)/made
 	$(PYTHON) -m hkvtool.model.reference docs/reference
 	$(PYTHON) -m hkvtool.store.reference docs/reference
+	$(DOCS)/bin/mkdocs build --strict
 
 # setuptools keeps files in build/ that the sources no longer have.
 wheel: $(VENV)/torch
@@ -117,6 +119,11 @@ $(SGLANGS)/made: constraints/torch.txt constraints/sglang.txt
 	$(SGLANG) -m pip --disable-pip-version-check -qq install -c constraints/torch.txt \
 		-r constraints/sglang.txt
 	$(SGLANG) -m pip --disable-pip-version-check -qq install --no-deps sglang==0.5.23
+	touch $@
+
+$(DOCS)/made: constraints/py311.txt
+	$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install -c constraints/py311.txt mkdocs
 	touch $@
 
 clean:
