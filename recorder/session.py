@@ -6,7 +6,7 @@ they are to do. All of it is inert unless the environment asks for it:
 - ``HKV_RECORD=FOLDER.hkv``: record there. `hkvtool record` sets it; without a launcher the first
   process that comes makes the folder, and the others join it.
 - ``HKV_ATTACH=1``: do nothing, but let `hkvtool attach PID` begin later.
-- ``HKV_GUARD=log|raise``: judge every event as it is told, recorded or not
+- ``HKV_GUARD=log|raise``: judge every event, beside the engine or as it is told, recorded or not
   (`hkvtool.recorder.guard`). Hook sets let GuardError pass: it is to stop the engine.
 
 A hook set does just this, once, in each process::
