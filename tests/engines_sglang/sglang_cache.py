@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, MatchPrefixParams
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
@@ -39,9 +40,11 @@ class Engine:
                 size=slots, head_num=1, head_dim=8, layer_num=1, device="cpu",
                 enable_memory_saver=False, **shape,
             )  # fmt: skip
-            self.allocator: Any = PagedTokenToKVPoolAllocator(
-                size=slots, device="cpu", kvcache=pool, need_sort=False, **shape
-            )
+            made = {"size": slots, "device": "cpu", "kvcache": pool, "need_sort": False}
+            if page == 1:
+                self.allocator: Any = TokenToKVPoolAllocator(dtype=torch.bfloat16, **made)
+            else:
+                self.allocator = PagedTokenToKVPoolAllocator(**made, **shape)
         else:
             small = slots if swa_slots is None else swa_slots
             pool = SWAKVPool(
@@ -77,9 +80,18 @@ class Engine:
     def extend(self, prefix: Any, total: int) -> Any:
         """Slots for the tokens behind a prefix, as a prefill takes them."""
         start = len(prefix)
+        if self.page == 1:
+            return self.allocator.alloc(total - start)
         last = prefix[-1:] if start else torch.tensor([-1])
         lens = torch.tensor([start]), torch.tensor([total])
         return self.allocator.alloc_extend(lens[0], lens[0], lens[1], lens[1], last, total - start)
+
+    def decode(self, total: int, last: Any) -> Any:
+        """The slot of one more token."""
+        if self.page == 1:
+            return self.allocator.alloc(1)
+        lens = torch.tensor([total])
+        return self.allocator.alloc_decode(lens, lens, last)
 
     def insert(self, tokens: list[int], slots: Any, had: int = 0) -> Any:
         """Give whole pages of a sequence to the tree; `had` tokens of it are the tree's."""

@@ -79,8 +79,7 @@ class Load:
         if one is None or engine.room() < engine.page:
             return False
         one.tokens.append(self.rng.randrange(1, 9))
-        total = torch.tensor([len(one.tokens)])
-        slot = engine.allocator.alloc_decode(total, total, one.slots[-1:])
+        slot = engine.decode(len(one.tokens), one.slots[-1:])
         one.slots = torch.cat([one.slots, slot])
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def quiet(folded: Folded) -> None:
     assert not loud, (loud[0].code, loud[0].message, loud[0].events)
 
 
-def drive(watched: tuple[Folded, Hooks], core: str, seed: int, steps: int, **shape: int) -> Load:
+def drive(watched: tuple[Folded, Hooks], core: str, seed: int, steps: int, **shape: Any) -> Load:
     folded, hooks = watched
     load = Load(Engine(core, **shape), seed)
     pools = hooks.caches[-1].pools
@@ -58,6 +59,12 @@ def test_long_random_load(core: str, seed: int, watched: tuple[Folded, Hooks]) -
     drive(watched, core, seed, 5000, slots=256, swa_slots=128)
 
 
+@pytest.mark.parametrize("page", [1, 4])
 @pytest.mark.parametrize("core", CORES)
-def test_random_load_without_a_window(core: str, watched: tuple[Folded, Hooks]) -> None:
-    drive(watched, core, 2, 200, slots=192, window=None)
+def test_random_load_without_a_window(core: str, page: int, watched: tuple[Folded, Hooks]) -> None:
+    drive(watched, core, 2, 200, slots=192, window=None, page=page)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_random_load_of_single_slots(core: str, watched: tuple[Folded, Hooks]) -> None:
+    drive(watched, core, 3, 300, slots=256, swa_slots=160, page=1)
