@@ -159,7 +159,10 @@ def _mark(path: str) -> int:
 def _link_rings(path: str, elsewhere: str, name: str) -> None:
     """A folder of its own for the rings, on another file system."""
     place = os.path.join(elsewhere, f"{name}-{os.getpid()}-{monotonic_ns():x}")
-    os.mkdir(place, 0o700)
+    try:
+        os.mkdir(place, 0o700)
+    except OSError as e:
+        raise OSError(e.errno, f"{e.strerror}, for the rings in {elsewhere}") from e
     os.symlink(place, os.path.join(path, RINGS_LINK))
 
 

@@ -90,9 +90,10 @@ class Settings:
             try:
                 data = json.load(file)
                 data |= {"policy": policy_of(data["policy"]), "key": bytes.fromhex(data["key"]),
-                         "triggers": tuple(data["triggers"])}  # fmt: skip
+                         "triggers": tuple(data["triggers"]), "ring_bytes": int(data["ring_bytes"]),
+                         "max_bytes": int(data["max_bytes"])}  # fmt: skip
                 return Settings(**data)
-            except (ValueError, KeyError, TypeError) as e:
+            except (ValueError, KeyError, TypeError, RecursionError) as e:
                 raise SettingsError(f"its settings cannot be read: {e}") from e
 
     def forget_key(self, folder: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_NO_WIDTH, _DIGITS = 80, 9
 
 PIPE_WIDTH = 200
 """Columns where nobody said: wide enough that a row of a table stays one line for grep."""
@@ -22,7 +25,15 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
+    # Some terminals of build servers say that they have no columns at all.
+    width = get_terminal_size((0, 0)).columns if stream.isatty() or _columns() else PIPE_WIDTH
     return Console(
-        file=stream, markup=False, emoji=False, highlight=False, width=width, soft_wrap=False
-    )
+        file=stream, markup=False, emoji=False, highlight=False, soft_wrap=False,
+        width=width or _NO_WIDTH,
+    )  # fmt: skip
+
+
+def _columns() -> bool:
+    """Whether COLUMNS says how many there are."""
+    said = os.environ.get("COLUMNS", "")
+    return said.isdecimal() and int(said[:_DIGITS]) > 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from hkvtool.cli.check import Format
-from hkvtool.model.errors import Exit
+from hkvtool.model.errors import Exit, TraceError
+from hkvtool.model.event import MALFORMED
 from hkvtool.model.rules import Severity
 
 if TYPE_CHECKING:
@@ -87,13 +88,10 @@ def _declared(source: str, flags: Flags) -> tuple[list[Event], Derived | None]:
     from hkvtool.importers.model_config import derived, is_model_config
     from hkvtool.store import open_trace
 
-    path = Path(source)
-    if path.is_file() and path.stat().st_size <= _MOST:
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError, OSError):
-            config = None
-        if isinstance(config, dict) and "ev" not in config:
+    path, problem = Path(source), ""
+    if path.is_file():
+        config, problem = _config(path)
+        if config is not None:
             if is_model_config(config):
                 model = derived(config, flags)
                 return config_events(model.declared), model
@@ -101,7 +99,28 @@ def _declared(source: str, flags: Flags) -> tuple[list[Event], Derived | None]:
             return config_events(config), None
     _no_flags(flags, Flags())
     with open_trace(source) as trace:
-        return list(trace.events(kinds=KINDS)), None
+        events = list(trace.events(kinds=KINDS))
+        if not events and problem and all(e.ev == MALFORMED for e in trace.events(until=1)):
+            raise TraceError(
+                f"{source} is neither a trace nor a configuration: {problem}",
+                hint="preflight wants a trace, or the config.json that the engine loads",
+            )
+        return events, None
+
+
+def _config(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """A configuration, or why the file is none."""
+    if path.stat().st_size > _MOST:
+        return None, f"no configuration is larger than {_MOST >> 20} MiB"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8-sig"))
+    except RecursionError:
+        return None, "it is nested too deeply"
+    except (ValueError, OSError) as e:
+        return None, f"no JSON: {e}"
+    if not isinstance(config, dict):
+        return None, "its JSON is no object"
+    return (None, "") if "ev" in config else (config, "")
 
 
 def _no_flags(flags: Flags, none: Flags) -> None:

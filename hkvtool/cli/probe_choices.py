@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hkvtool.probe.scenario import Scenario
     from hkvtool.probe.survey import Survey
 
+_MOST_BYTES = 64 << 20
+"""Of a saved divergence: a device never ends."""
+
 _DIGITS = 9
 """Of a number of tokens, and of an id."""
 
@@ -70,7 +73,8 @@ def scenario_in(path: Path) -> Scenario:
     from hkvtool.probe.scenario import scenario_of
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = json.loads(file.read(_MOST_BYTES))
     except (ValueError, RecursionError) as e:
         raise HkvError(f"that is no JSON: {e}", where=str(path)) from None
     return scenario_of(data, str(path))

@@ -11,6 +11,8 @@ from hkvtool.model.errors import HkvError
 
 FORMAT = "hkv-probe-state/1"
 
+_MOST_BYTES = 256 << 20
+
 
 class Kept:
     """Records in order; with a file each is written as it comes."""
@@ -68,7 +70,14 @@ class Kept:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The header, and what is whole behind it."""
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise HkvError(
+            f"the state of a probe is never larger than {_MOST_BYTES >> 20} MiB", where=str(path),
+            hint="name another file with --state, it is made",
+        )  # fmt: skip
+    lines = data.decode(errors="replace").split("\n")[:-1]
     try:
         header, *records = [json.loads(line) for line in lines]
         if header["format"] != FORMAT or not isinstance(header["plan"], dict):

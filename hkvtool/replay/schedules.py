@@ -22,7 +22,7 @@ Source = frozenset[tuple[int, int, int]]
 
 _UNWRITTEN = -1
 _CHOICE = re.compile(r"(\d+)>(\d+)")
-_FORM = re.compile(r"([0-9a-f]{8}):((?:\d+>\d+)?(?:\.\d+>\d+)*)")
+_FORM = re.compile(r"([0-9a-f]{8}):((?:\d{1,9}>\d{1,9})?(?:\.\d{1,9}>\d{1,9})*)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,8 @@ def unspell(window: Window, text: str) -> list[int]:
             hint="give the trace, and the finding, block or request, that it was found with",
         )
     choices = {int(step): int(index) for step, index in _CHOICE.findall(match[2])}
+    if max(choices, default=0) >= len(window.ops):
+        raise HkvError(f"schedule {text!r} has more steps than the {len(window.ops)} of its window")
     order: list[int] = []
     done = 0
     for step in range(len(window.ops)):

@@ -71,9 +71,12 @@ def load(path: Path, window: Window, seed: int) -> Searched | None:
     """What a file knows of this window and seed; None where there is no file. Raises HkvError
     where it is of another search, or damaged."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        with path.open("rb") as file:
+            # Not as large as it says: a device says that it is empty, and never ends.
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
             raise HkvError("the state of a search is never so large", where=str(path))
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as e:

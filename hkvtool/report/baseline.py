@@ -16,6 +16,9 @@ from typing import Any
 from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Finding, Report
 
+_MOST_BYTES = 256 << 20
+"""Of a baseline: a device never ends."""
+
 _WORD = re.compile(r"[A-Za-z]+")
 
 
@@ -42,7 +45,8 @@ def known_findings(path: str) -> frozenset[str]:
 def _read(path: str) -> Iterator[str]:
     hint = "`hkvtool check --format json TRACE > FILE` makes one"
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            text = file.read(_MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as e:
         said = e.strerror if isinstance(e, OSError) else "it is no text"
         raise HkvError(f"cannot read the baseline {path}: {said}", hint=hint) from e
