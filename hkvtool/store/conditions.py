@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 
 from hkvtool.model.events import EVENTS
 from hkvtool.store.filters import Filter
+from hkvtool.store.places import BEGINS, ENDS
 
 
 def ev_among(codes: Iterable[int]) -> str:
@@ -28,11 +29,20 @@ def span(since: int | None, until: int | None, codes: Collection[int] = ()) -> s
     return _clause(_from(since) + _until(until) + ([ev_among(codes)] if codes else []))
 
 
-def where(wanted: Filter) -> str:
+def queries(columns: str, wanted: Filter) -> list[str]:
+    """What selects the events that fit: each event once, each answer in order. All in one would
+    have to be put into order, in memory, with the long texts that some events have."""
+    if wanted.block is None:
+        return [f"SELECT {columns} FROM events {_where(wanted)}"]
+    # What lies before `since` says where later blocks lie, so only the end is cut off.
+    until = _until(wanted.until)
+    *plain, joined = _names_block(int(wanted.block[1]))
+    found = [f"SELECT {columns} FROM events {_clause([*until, term])}" for term in plain]
+    return [*found, f"SELECT {columns} FROM events {_clause([*until, joined])}{_ORDERED}"]
+
+
+def _where(wanted: Filter) -> str:
     """A WHERE clause for `wanted`, and an ORDER BY where it needs one."""
-    if wanted.block is not None:
-        # What lies before `since` says where later blocks lie, so only the end is cut off.
-        return _clause([*_until(wanted.until), _names_block(int(wanted.block[1]))]) + _ORDERED
     terms = _from(wanted.since) + _until(wanted.until)
     if wanted.kinds is not None:
         known = [EVENTS[kind].code for kind in wanted.kinds if kind in EVENTS]
@@ -63,15 +73,25 @@ def _literal(text: str) -> str:
     return f"'{quoted}'"
 
 
-def _names_block(block: int) -> str:
-    here = f"(list_contains(blocks, {block}) OR list_contains(blocks2, {block}))"
-    return (
-        f"({here} OR {_is('group')} "
-        f"OR ({_is('lookup', 'resume', 'remap')} AND contains(rest, '{block}') "
-        f"AND regexp_matches(rest, '(^|[^0-9]){block}([^0-9]|$)')) "
-        f"OR handle IN (SELECT handle FROM events "
-        f"WHERE {_is('store_begin', 'load_begin')} AND {here}))"
+def _names_block(block: int) -> list[str]:
+    """Conditions of which an event that names the block meets one, and only one. One by one: DuckDB
+    leaves stretches of a trace unread that have no such block in a list, but not where that is one
+    of several conditions."""
+    here, there = (f"list_contains({name}, {block})" for name in ("blocks", "blocks2"))
+    elsewhere = _is("group", "lookup", "resume", "remap")
+    begun = " UNION ALL ".join(
+        f"SELECT handle FROM events WHERE {one} AND {_is(*sorted(BEGINS))}" for one in (here, there)
     )
+    not_here, not_there = (f"NOT coalesce({one}, false)" for one in (here, there))
+    text = f"contains(rest, '{block}') AND regexp_matches(rest, '(^|[^0-9]){block}([^0-9]|$)')"
+    ended = f"{_is('lease', *sorted(ENDS))} AND handle IN ({begun})"
+    return [
+        f"{here} AND NOT {elsewhere}",
+        f"{there} AND NOT {elsewhere} AND {not_here}",
+        f"ev = {EVENTS['group'].code}",
+        f"{_is('lookup', 'resume', 'remap')} AND {text}",
+        f"{ended} AND {not_here} AND {not_there}",
+    ]
 
 
 def _names_request(req: str) -> str:

@@ -22,15 +22,17 @@ Connection = Any
 _GIB = 1 << 30
 
 
-def open_read_only(path: str | os.PathLike[str], at_most: int = 4 * _GIB) -> Connection:
+def open_read_only(path: str | os.PathLike[str], at_most: int | None = None) -> Connection:
     """Open a database that can reach nothing but itself: read-only, no files, no extensions,
-    and no way for a query to change that. It holds no more than `at_most` bytes of it in memory.
-    Raises TraceError."""
+    and no way for a query to change that. With `at_most` one thread holds no more than so many
+    bytes of it in memory. Raises TraceError."""
     import duckdb
 
     with explained(path):
         con = duckdb.connect(os.fspath(path), read_only=True)
-        return _confined(con, _spill_folder(), at_most)
+        if at_most is None:
+            return _confined(con, _spill_folder())
+        return _confined(con, _spill_folder(), at_most, 1)
 
 
 def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Connection:
@@ -41,14 +43,17 @@ def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Con
     return _confined(con, os.fspath(scratch), at_most=_GIB)
 
 
-def _confined(con: Connection, spill: str, at_most: int = 4 * _GIB) -> Connection:
+def _confined(
+    con: Connection, spill: str, at_most: int = 4 * _GIB, workers: int | None = None
+) -> Connection:
     """The connection, with its database confined. Where this process has the database open
     already, it is confined and keeps its limits."""
     try:
         locked = con.execute("SELECT current_setting('lock_configuration')").fetchone()
         if locked is not None and not locked[0]:
+            memory = min(at_most, _memory_limit())
             # One by one and in this order: some can no longer be set once others are.
-            for name, value in _limits(spill, min(at_most, _memory_limit())).items():
+            for name, value in _limits(spill, memory, workers or threads()).items():
                 con.execute(f"SET {name} = {value}")
     except BaseException:
         con.close()
@@ -56,12 +61,12 @@ def _confined(con: Connection, spill: str, at_most: int = 4 * _GIB) -> Connectio
     return con
 
 
-def _limits(spill: str, memory: int) -> dict[str, str]:
+def _limits(spill: str, memory: int, workers: int) -> dict[str, str]:
     quoted = spill.replace("'", "''")
     return {
         "enable_progress_bar": "false",
         "memory_limit": f"'{memory >> 20}MiB'",
-        "threads": str(threads()),
+        "threads": str(workers),
         "temp_directory": f"'{quoted}'",
         "python_enable_replacements": "false",
         "allow_community_extensions": "false",

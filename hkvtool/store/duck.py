@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Generator, Iterable, Iterator
 from functools import cached_property
+from heapq import merge
+from operator import attrgetter
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from hkvtool.store.columns import (
     absent,
     frozen,
 )
-from hkvtool.store.conditions import ev_among, span, where
+from hkvtool.store.conditions import ev_among, queries, span
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches, threads
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 _CLOSED_WITHIN, _CLOSE_PAUSE = 50, 0.02
 """How often a connection is tried to be closed, and seconds between."""
 
+_FEW_ROWS = 1 << 11
+"""Rows at a time of several answers that are read together."""
+
 _ROWS_AT_ONCE = 64
 """Rows of keyframes that are fetched at once, a few kilobytes each."""
 
@@ -50,9 +55,9 @@ class DuckTrace(Trace):
 
     def __init__(self, path: str, at_most: int | None = None) -> None:
         """`at_most` is for who keeps a trace open and asks little at a time: so many bytes of it
-        are held in memory."""
+        are held in memory, and one thread reads it, since each has buffers of its own."""
         super().__init__(path)
-        self._con = open_read_only(path, *([] if at_most is None else [at_most]))
+        self._con = open_read_only(path, at_most)
         try:
             self._meta = self._checked()
         except BaseException:
@@ -83,7 +88,7 @@ class DuckTrace(Trace):
         block: tuple[str | int, int] | None = None,
     ) -> Iterator[Event]:
         wanted = Filter(since, until, req, kinds, block)
-        return wanted.keep(self._decoded(f"SELECT {_ROW} FROM events {where(wanted)}"))
+        return wanted.keep(self._merged(queries(_ROW, wanted)))
 
     def batches(
         self,
@@ -142,13 +147,13 @@ class DuckTrace(Trace):
 
     def _stored_chunks(self, whole: int, last: int) -> Iterator[Any]:
         """What was stored last of each chunk from one keyframe to another, the header first."""
-        # The stretch is named on both sides: only so is the rest of the table left unread.
+        # The stretch is named on both sides: only so is the rest of the table left unread. And by
+        # their places: else DuckDB would put what is in the chunks into a table of hashes.
         stretch = f"pos BETWEEN {int(whole)} AND {int(last)}"
         query = (
-            f"WITH latest AS (SELECT field, chunk, max(pos) AS pos FROM keyframes WHERE {stretch} "
-            "GROUP BY ALL) SELECT field, chunk, size, data "
-            f"FROM (SELECT * FROM keyframes WHERE {stretch}) JOIN latest USING (field, chunk, pos) "
-            "WHERE (field = 'h') = "
+            f"SELECT field, chunk, size, data FROM keyframes WHERE {stretch} AND rowid IN "
+            f"(SELECT arg_max(rowid, pos) FROM keyframes WHERE {stretch} GROUP BY field, chunk) "
+            "AND (field = 'h') = "
         )
         for header in ("true", "false"):
             with explained(self.path):
@@ -200,9 +205,15 @@ class DuckTrace(Trace):
                 last = int(pos[-1])
                 yield chunk
 
-    def _decoded(self, query: str) -> Iterator[Event]:
+    def _merged(self, asked: list[str]) -> Iterator[Event]:
+        """The events of some queries in order; several of them a few rows at a time."""
+        if len(asked) == 1:
+            return self._decoded(asked[0])
+        return merge(*(self._decoded(one, _FEW_ROWS) for one in asked), key=attrgetter("pos"))
+
+    def _decoded(self, query: str, size: int = CHUNK_ROWS) -> Iterator[Event]:
         names = self.names
-        for chunk in self._stream(query, CHUNK_ROWS):
+        for chunk in self._stream(query, size):
             for first in range(0, chunk.num_rows, _DECODED_AT_ONCE):
                 rows = chunk.slice(first, _DECODED_AT_ONCE)
                 columns = [rows.column(name).to_pylist() for name in Row._fields]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,7 @@ def unpacked(data: bytes, size: int) -> Any:
     return np.frombuffer(_codec().decompress(body, decompressed_size=size), f"<i{width}")
 
 
+@cache
 def _codec() -> Any:
     import pyarrow as pa
 
