@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -25,6 +25,7 @@ from hkvtool.cli.traces import (
     progress,
 )
 from hkvtool.model.errors import Exit, HkvError
+from hkvtool.model.rules import Severity
 from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
@@ -117,10 +118,17 @@ def check(
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
     ] = None,
+    shared: Annotated[
+        list[str] | None,
+        typer.Option("--shared", metavar="POOL", help="One pool to all that declare it: a tier."),
+    ] = None,
     workers: _WORKERS = None,
     ray: _RAY = None,
 ) -> int:
     """Run every rule over every instance, and say what was found where.
+
+    With --shared also what instances mean by the groups of that pool is held against each other
+    (HKV201, 203, 204, 205). Other rules are not evaluated between instances.
 
     JSON is one object in the contract of `hkvtool check`, each finding with its `instance`.
     Exit codes are those of `hkvtool check` over several traces.
@@ -130,7 +138,11 @@ def check(
     chosen = rule_codes(only), rule_codes(ignore)
     if only and not chosen[0] - chosen[1]:
         raise HkvError("--ignore leaves nothing of --only: no rule would be run")
-    merged = Merged(str(folder))
+    if shared and (only or ignore):
+        raise HkvError("--shared goes with every rule", hint="leave --only and --ignore away")
+    if shared and format not in (CheckFormat.JSON, CheckFormat.TABLE):
+        raise HkvError("what lies between instances has no file to stand in", hint="--format json")
+    merged = Merged(str(folder), frozenset(shared or ()))
     kept: list[Outcome] = []
     worst = {Exit.OK}
     for outcome in _outcomes(folder, workers, ray):
@@ -143,19 +155,27 @@ def check(
         merged.add(outcome)
         if format not in (CheckFormat.JSON, CheckFormat.TABLE):
             kept.append(outcome)
+    said = merged.as_json()
+    if any("against" in f and _counts(f, fail_on) for f in said["findings"]):
+        worst.add(Exit.FINDINGS)
     if format is CheckFormat.JSON:
         import json
 
-        print(json.dumps(merged.as_json()))
+        print(json.dumps(said))
     elif format is CheckFormat.TABLE:
         from hkvtool.report.fleet import fleet_lines
 
-        for line in fleet_lines(merged.as_json()):
+        for line in fleet_lines(said):
             print_line(line)
     else:
         _print_each(kept, format, fail_on)
     order = (Exit.UNREADABLE, Exit.FINDINGS, Exit.INCONCLUSIVE, Exit.OK)
     return next(code for code in order if code in worst)
+
+
+def _counts(finding: dict[str, Any], fail_on: FailOn) -> bool:
+    least = fail_on.severity
+    return least is not None and Severity(finding["severity"]).rank >= least.rank
 
 
 @command.command("why")

@@ -6,8 +6,11 @@ fleet its report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from hkvtool.analyzers.between import declared_groups
 from hkvtool.analyzers.long_check import check_trace
 from hkvtool.analyzers.verdict import Why, why
 from hkvtool.fleet.instances import Instance, open_instance
@@ -18,11 +21,13 @@ from hkvtool.store.identity import request_in
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check of one instance came to; `report` is None where `error` says why."""
+    """What a check of one instance came to; `report` is None where `error` says why. `groups` is
+    what it declared, to be held against other instances."""
 
     instance: Instance
     report: Report | None
     error: str = ""
+    groups: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ def check_instance(instance: Instance) -> Outcome:
     """Every rule over one instance, as `hkvtool check` does it."""
     try:
         with open_instance(instance.path) as trace:
-            return Outcome(instance, check_trace(trace))
+            report = check_trace(trace)
+            return Outcome(instance, report, groups=declared_groups(trace.control))
     except HkvError as e:
         return Outcome(instance, None, e.what)
     except MemoryError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hkvtool.analyzers.between import CODES, between
 from hkvtool.fleet.asking import Outcome
-from hkvtool.model.findings import Loss, Ratios
+from hkvtool.model.findings import Finding, Loss, Ratios
 from hkvtool.model.rules import Severity
 
 
@@ -16,10 +17,13 @@ class Merged:
 
     Findings keep what they say and gain `instance`; their ids, and those they refer to, begin with
     it. A rule is not evaluable where it is so in any instance, and needs what any of them lacks.
+    `shared` names pools that are one and the same to every instance that declares them.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, shared: frozenset[str] = frozenset()) -> None:
         self.folder = folder
+        self.shared = shared
+        self._groups: dict[str, Sequence[Any]] = {}
         self.instances: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
         self.inconclusive: list[str] = []
@@ -47,13 +51,8 @@ class Merged:
             return
         about |= {key: value for key, value in report.trace.items() if key != "evidence"}
         self.events += int(report.trace.get("events", 0))
-        for finding in report.findings:
-            said = finding.as_json()
-            for key in ("id", "cause"):
-                if said.get(key):
-                    said[key] = f"{instance.name}:{said[key]}"
-            said["caused"] = [f"{instance.name}:{one}" for one in said["caused"]]
-            self.findings.append({"instance": instance.name, **said})
+        self.findings += [_of_instance(instance.name, finding) for finding in report.findings]
+        self._groups[instance.name] = [g for g in outcome.groups if g.pool.name in self.shared]
         about["findings"] = {str(severity): report.count(severity) for severity in Severity}
         about["ratios"] = {"asked": report.ratios.asked, "matched": report.ratios.matched,
                            "resumable": report.ratios.resumable}  # fmt: skip
@@ -85,11 +84,31 @@ class Merged:
     def as_json(self) -> dict[str, Any]:
         """One object in the contract of `hkvtool check --format json`."""
         self.ratios.lost_by = self.lost_by
+        apart = between(self._groups, self.shared)
+        found = [
+            {**_of_instance(one.instance, one.finding),
+             "against": {"instance": one.other, "event": one.pos}}
+            for one in apart
+        ]  # fmt: skip
+        summary = self.summary + Counter(
+            str(one.finding.severity) for one in apart if not one.finding.cause
+        )
         return {
             "trace": {"path": self.folder, "events": self.events, "instances": self.instances},
-            "findings": self.findings,
+            "between": {"shared": sorted(self.shared), "rules": list(CODES if self.shared else ())},
+            "findings": self.findings + found,
             "not_evaluable": self.not_evaluable,
             "inconclusive": self.inconclusive,
             "ratios": self.ratios.as_json(),
-            "summary": dict(self.summary),
+            "summary": {str(severity): summary[str(severity)] for severity in Severity},
         }
+
+
+def _of_instance(name: str, finding: Finding) -> dict[str, Any]:
+    """A finding as the contract has it, with the instance that it is of."""
+    said = finding.as_json()
+    for key in ("id", "cause"):
+        if said.get(key):
+            said[key] = f"{name}:{said[key]}"
+    said["caused"] = [f"{name}:{one}" for one in said["caused"]]
+    return {"instance": name, **said}

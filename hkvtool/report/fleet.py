@@ -84,6 +84,11 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
         by_need.setdefault(", ".join(one["needs"]), []).append(one["code"] + where)
     for needs, codes in by_need.items():
         yield f"not evaluable without {shown(needs)}: {', '.join(codes)}"
+    if said["between"]["shared"]:
+        codes, pools = said["between"]["rules"], said["between"]["shared"]
+        yield f"between instances, on {shown(', '.join(pools))}: {', '.join(codes)}"
+    else:
+        yield "between instances nothing was evaluated; --shared POOL names a tier that they share"
     for why in said["inconclusive"][:MOST_ROWS]:
         yield f"inconclusive: {shown(why)}"
     yield ", ".join(f"{summary[str(s)]:,} {s}" for s in sorted(Severity, key=lambda s: -s.rank))

@@ -183,3 +183,51 @@ def _killed(instance: Instance) -> None:
     import signal
 
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tier(path: Path, **layout: Any) -> None:
+    """An engine that keeps a copy of its history on a pool called `remote`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    events = [
+        {"ev": "trace", "format": "hkv/1", "evidence": ["host", "layout"]},
+        {"ev": "pool", "pool": "remote", "medium": "remote", "blocks": 64},
+        {"ev": "pool", "pool": "local", "medium": "disk", "blocks": 64},
+        {"ev": "group", "group": "kv.remote", "form": "compressed", "pool": "remote",
+         "block_tokens": 16, "participates": False,
+         "layout": {"dtype": "bfloat16", "row_bytes": 2048, "tp_shard": 0, **layout}},
+        {"ev": "group", "group": "kv.local", "form": "compressed", "pool": "local",
+         "block_tokens": 16, "participates": False,
+         "layout": {"dtype": "bfloat16", "row_bytes": 2048, **layout}},
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_engines_that_share_a_tier_must_mean_the_same_by_it(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "tiers"
+    for number in range(3):
+        tier(root / f"e{number}.jsonl", tp_shard=number)
+    alike = run("check", root, "--shared", "remote", "--format", "json", "--workers", "1")
+    assert (alike[0], json.loads(alike[1])["findings"]) == (0, [])
+    tier(root / "e3.jsonl", dtype="fp8_e4m3", row_bytes=1024, hash="sha256/7")
+    tier(root / "e4.jsonl", hash="sha256/7")
+    apart = run("check", root, "--shared", "remote", "--format", "json", "--workers", "1")
+    said = json.loads(apart[1])
+    assert apart[0] == 1
+    # e4 says how it hashes and the others do not: that is no disagreement.
+    assert [(f["instance"], f["code"], f["pool"], f["events"]) for f in said["findings"]] == [
+        ("e3.jsonl", "HKV201", "remote", [4])
+    ]
+    [found] = said["findings"]
+    assert found["against"] == {"instance": "e0.jsonl", "event": 4}
+    assert found["believed"] == {"dtype": "fp8_e4m3", "row_bytes": 1024}
+    assert said["summary"]["error"] == 1
+    assert "HKV201" in run("check", root, "--shared", "remote", "--workers", "1")[1]
+
+
+def test_a_pool_that_is_not_said_to_be_shared_is_each_engines_own(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "tiers"
+    tier(root / "a.jsonl")
+    tier(root / "b.jsonl", dtype="fp8_e4m3")
+    code, out, _ = run("check", root, "--workers", "1")
+    assert code == 0
+    assert "between instances nothing was evaluated" in out
