@@ -24,7 +24,7 @@ from hkvtool.model.errors import HkvError
 
 SIZE = (120, 40)
 
-_TIMES = 5
+_TIMES, _SEEKS = 5, 12
 """How often each thing is done."""
 
 
@@ -137,11 +137,20 @@ async def _measured(path: str) -> Costs:
             def settled() -> bool:
                 return app.quiet
 
+            def other_block() -> None:
+                assert app.look is not None
+                app.choose_block((app.look.pools[0].name, rng.randrange(1, blocks)))
+
             for _ in range(_TIMES):
                 await timed("draw the map again", lines, lambda: True)
-            for _ in range(_TIMES):
+            for _ in range(_SEEKS):
                 await timed("seek anywhere", gone(rng.randrange(session.first, session.last)),
-                            settled)  # fmt: skip
+                            lambda: app.settled)  # fmt: skip
+                # The life of a block, where none was chosen before, is told below.
+                while not app.quiet:
+                    await asyncio.sleep(0.001)
+            for _ in range(_TIMES):
+                await timed("the whole life of another block", other_block, settled)
             for key, what in (
                 ("right_square_bracket", "next event"), ("left_square_bracket", "event before"),
                 ("greater_than_sign", "next step"), ("minus", "zoom out"), ("plus", "zoom in"),

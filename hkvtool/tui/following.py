@@ -206,10 +206,12 @@ class Following(App[None]):
         """Have the compiled fold at hand before somebody goes somewhere: loading it takes longer
         than going. The first picture does not wait for it."""
         from hkvtool.state import jit
+        from hkvtool.state.untouched import give_back_code
 
         while self.look is None and not self.error:
             await asyncio.sleep(0.02)
         await asyncio.to_thread(jit.ready)
+        give_back_code("llvmlite")
         self.loaded = True
 
     async def _count(self) -> None:

@@ -10,12 +10,13 @@ from contextlib import closing, contextmanager
 from hkvtool.model.errors import TraceError
 from hkvtool.model.recording import Stage, is_recording, stage_of
 from hkvtool.state.fold import PLAIN_LIMIT
+from hkvtool.state.untouched import keep_little
 from hkvtool.store import Trace, open_trace
 from hkvtool.store.duck import DuckTrace
 from hkvtool.store.opening import head_of, is_duckdb
 from hkvtool.tui.session import Session
 
-DUCKDB_BYTES = 96 << 20
+DUCKDB_BYTES = 64 << 20
 """What DuckDB may hold of a trace that is looked at: a view asks for a few thousand events."""
 
 
@@ -36,6 +37,7 @@ def opened(path: str, check: bool | None = None, *, wait: bool = False) -> Itera
         return
     with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder, _fit(path, folder) as trace:
         if trace.count >= PLAIN_LIMIT:
+            keep_little()
             _compile()
         if not trace.count:
             raise TraceError(f"{path}: there is no event in it")

@@ -78,6 +78,7 @@ class Session:
         """Held by whoever moves the fold or looks at it."""
         self.report: Report | None = None
         self.live: Live | None = None
+        self._ids: dict[str, Any] = {}
         self._seen: tuple[int, BlockFilter, tuple[PoolSeen, ...]] | None = None
 
     # --- facts -----------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class Session:
             # Of a pool larger than memory is, the blocks that anything has named.
             whole = pool.blocks <= MOST_BLOCKS
             ids = blocks_of(pool) if whole else np.array(sorted(fold.slots_of(pool)), np.int64)
-            seen = overview(fold, pool, ids)
+            seen = overview(fold, pool, self._once(pool, ids))
             groups = tuple(g.name for g in fold.declared.groups.values() if g.pool is pool)
             found.append(
                 PoolSeen(
@@ -143,6 +144,13 @@ class Session:
             )  # fmt: skip
         self._seen = pos, wanted, tuple(found)
         return tuple(found)
+
+    def _once(self, pool: Pool, ids: Any) -> Any:
+        """The block ids of a pool, which mostly stay the same: one array for all moments."""
+        held = self._ids.get(pool.name)
+        if held is None or not np.array_equal(held, ids):
+            held = self._ids[pool.name] = ids
+        return held
 
     def life(self, pool: str, block: int, known: Sequence[LifeEvent] = ()) -> list[LifeEvent]:
         """Every event that names a block, with the generation it was then in. `known` is what was
