@@ -24,10 +24,16 @@ def console(*, stderr: bool = False) -> Console:
     """
     from rich.console import Console
 
+    class Boundary(Console):
+        """A reader that has gone is told at the boundary: here it would be the code of findings."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     stream = sys.stderr if stderr else sys.stdout
     # Some terminals of build servers say that they have no columns at all.
     width = get_terminal_size((0, 0)).columns if stream.isatty() or _columns() else PIPE_WIDTH
-    return Console(
+    return Boundary(
         file=stream, markup=False, emoji=False, highlight=False, soft_wrap=False,
         width=width or _NO_WIDTH,
     )  # fmt: skip

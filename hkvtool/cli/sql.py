@@ -95,6 +95,8 @@ def _opened(path: str) -> Iterator[DuckTrace]:
 def _ask(tables: Tables, query: str) -> tuple[list[str], Iterator[Sequence[Any]]]:
     import duckdb
 
+    if any("\ud800" <= c <= "\udfff" for c in query):
+        raise HkvError("the query is not in UTF-8", where=query)
     try:
         statements = duckdb.extract_statements(query)
         allowed = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)

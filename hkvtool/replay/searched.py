@@ -63,6 +63,11 @@ class Searched:
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump(self.as_json(), file)
             part.replace(path)
+        except OSError as e:
+            raise HkvError(
+                f"what was searched cannot be kept: {e.strerror or e}", where=str(path),
+                hint="name another file with --state",
+            ) from e  # fmt: skip
         finally:
             part.unlink(missing_ok=True)
 

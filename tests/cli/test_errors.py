@@ -93,8 +93,9 @@ def test_what_a_trace_says_cannot_move_the_cursor(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == "error: a\\x1b[2Jb\n  where: c\\nd\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error(process: Process) -> None:
-    run = process("schema")
+@pytest.mark.parametrize("command", ["schema", "rules"])
+def test_a_reader_that_leaves_early_is_no_error(process: Process, command: str) -> None:
+    run = process(command)
     assert run.stdout is not None and run.stderr is not None
     run.stdout.close()
     assert run.stderr.read() == b""

@@ -49,6 +49,20 @@ def test_the_state_of_a_search_is_no_device(capsys: pytest.CaptureFixture[str]) 
     assert code == 2 and "never so large" in capsys.readouterr().err
 
 
+def test_the_state_of_a_search_has_no_room(capsys: pytest.CaptureFixture[str]) -> None:
+    state = "/proc/search.state"
+    code = main(["explore", RACE, "--finding", "F1", "--budget", "5", "--state", state])
+    said = capsys.readouterr().err
+    assert code == 2 and "cannot be kept" in said and f"where: {state}" in said
+
+
+def test_a_query_of_any_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(tmp_path / "t.duckdb")
+    assert main(["import", RACE, "-o", trace]) == 0
+    assert main(["sql", trace, "SELECT '\udcff'"]) == 2
+    assert "not in UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("schedule", ["8ddef6a7:1>" + "9" * 5000, "8ddef6a7:99999>1"])
 def test_a_schedule_that_no_window_has(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", RACE, "--finding", "F1", "--schedule", schedule]) == 2
