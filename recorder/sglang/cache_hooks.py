@@ -139,8 +139,41 @@ def resumed(hooks: Hooks, state: CacheState, req: str, at: int, node: int) -> No
 
 
 def went_on(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw: Any) -> None:
-    """Slots that are taken from here on are for others."""
+    """A batch is ready: what it writes is told here, before it runs. Slots that are taken from
+    here on are for others."""
+    taken, hooks.batch = hooks.batch, []
+    state = hooks.cache(batch.tree_cache)
+    if state is None or sum(count for _, count in taken) != len(batch.out_cache_loc):
+        return
+    at = 0
+    for (name, count), start in zip(taken, batch.prefix_lens, strict=True):
+        _written(state, name, batch.out_cache_loc[at : at + count], int(start))
+        at += count
+
+
+def to_decode(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
+    """Each request of a batch gets a slot for its next token."""
+    hooks.batch = [(str(req.rid), 1) for req in batch.reqs]
+
+
+def decoded(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw: Any) -> None:
+    """A batch is ready in which each request writes its next token."""
     hooks.batch = []
+    state, slots = hooks.cache(batch.tree_cache), batch.out_cache_loc
+    if state is None or slots is None or len(slots) != len(batch.reqs):
+        return
+    for i, (req, length) in enumerate(zip(batch.reqs, batch.seq_lens_cpu.tolist(), strict=True)):
+        _written(state, str(req.rid), slots[i : i + 1], int(length) - 1)
+
+
+def _written(state: CacheState, req: str, slots: Any, start: int) -> None:
+    """Tokens from `start` on go to these slots, and in the window to those that they lead to."""
+    for pool in state.pools if len(slots) else ():
+        places = slots if pool.kind == "full" else state.mapping[slots]
+        state.hooks.tell.event({
+            "ev": "write", "group": pool.name, "blocks": pool.covering(places),
+            "tokens": [start, start + len(slots)], "req": req,
+        })  # fmt: skip
 
 
 def ended(hooks: Hooks, seen: None, result: None, cache: Any, req: Any, **kw: Any) -> None:

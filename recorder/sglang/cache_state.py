@@ -33,6 +33,10 @@ class PoolState:
             return [int(s) for s in slots.tolist()]
         return [int(p) for p in (slots[slots % self.page == 0] // self.page).tolist()]
 
+    def covering(self, slots: Any) -> list[int]:
+        """The pages that these slots of consecutive tokens lie in, in their order."""
+        return list(dict.fromkeys(int(s) // self.page for s in slots.tolist()))
+
     # --- taken and given back --------------------------------------------------------------
 
     def take(self, pages: list[int], req: str | None) -> None:

@@ -30,4 +30,5 @@ POINTS = (
     ChokePoint("slot clear", _SLOTS, "clear", (), nothing, slots.cleared, HOST),
     ChokePoint("end", _CACHE, "on_release", ("req",), nothing, cache.ended, ()),
     ChokePoint("resume", _BATCH, "prepare_for_extend", (), cache.to_go_on, cache.went_on, ()),
+    ChokePoint("next token", _BATCH, "prepare_for_decode", (), cache.to_decode, cache.decoded, ()),
 )  # fmt: skip

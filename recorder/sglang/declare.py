@@ -11,7 +11,8 @@ from hkvtool.recorder.sglang.hooks import Hooks
 _COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
 
 NOT_SEEN = (
-    "what a step writes and reads: kernels are not hooked, so no race with them is judged",
+    "when a step runs and what it reads: kernels are not hooked, so no race with them is judged",
+    "what speculative decoding writes",
     "how caches lie: dtype, strides, offsets",
     "HiCache's host and storage tiers: backup, load-back and prefetch",
     "Mamba state, and allocators that share one buffer between groups",

@@ -63,7 +63,7 @@ def test_every_choke_point_is_there() -> None:
 
 def test_doctor_says_what_would_attach() -> None:
     told = {fact.name: fact.value for fact in diagnosis()}
-    assert told["attaches to sglang"] == f"{len(attach_report().found)} of 13 functions"
+    assert told["attaches to sglang"] == f"{len(attach_report().found)} of 14 functions"
 
 
 def test_it_is_among_the_plugins() -> None:

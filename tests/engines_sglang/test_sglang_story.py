@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -30,8 +32,8 @@ def watched() -> Iterator[tuple[Folded, Hooks]]:
 def test_a_full_hit_that_is_not_resumable(core: str, watched: tuple[Folded, Hooks]) -> None:
     folded, hooks = watched
     engine = Engine(core)
-    for tokens in (HEAD, LEFT, RIGHT):
-        engine.prefill(tokens)
+    for number, tokens in enumerate((HEAD, LEFT, RIGHT)):
+        end(engine, begin(engine, f"r{number}", [*tokens, 9]))
     engine.match(LEFT)
     engine.match(RIGHT)
     assert engine.evict(swa=24).swa_num_tokens_evicted == 24
@@ -49,8 +51,36 @@ def test_a_full_hit_that_is_not_resumable(core: str, watched: tuple[Folded, Hook
     assert told["new"]["hit"] == {"full": 24, "swa": 0}
     assert told["again"]["hit"] == {"full": 24, "swa": 24}
     resumes = {e["req"]: e["at"] for e in folded.events if e["ev"] == "resume"}
-    assert resumes == {"new": 0, "again": 24}
+    assert (resumes["r1"], resumes["new"], resumes["again"]) == (24, 0, 24)
     assert not folded.guard.count
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_requests_at_random(core: str, watched: tuple[Folded, Hooks]) -> None:
+    folded, hooks = watched
+    engine, rng = Engine(core, slots=256, swa_slots=160), Random(5)
+    heads = [[rng.randrange(1, 9) for _ in range(30)] for _ in range(3)]
+    running: list[Any] = []
+    for number in range(120):
+        if running and (len(running) > 3 or rng.random() < 0.4):
+            end(engine, running.pop(rng.randrange(len(running))))
+        elif rng.random() < 0.3:
+            engine.evict(swa=rng.randrange(1, 40), full=rng.choice((0, 0, 12)))
+        else:
+            head = rng.choice(heads)[: rng.randrange(4, 31)]
+            tail = [rng.randrange(1, 9) for _ in range(rng.randrange(1, 12))]
+            running.append(begin(engine, f"r{number}", head + tail, more=rng.randrange(8)))
+        wrong = list(differences(folded, engine.cache, hooks.caches[0].pools))
+        assert not wrong, (number, wrong)
+    for req in running:
+        end(engine, req)
+    engine.cache.sanity_check()
+    assert not folded.guard.count and folded.guard.off is None
+    report = folded.checked()
+    assert {f.code for f in report.findings} <= {"HKV308"}, report.findings[0]
+    assert 0 < report.ratios.resumable <= report.ratios.matched
+    kinds = {e["ev"] for e in folded.events}
+    assert {"write", "resume", "finish", "publish", "unpublish", "touch"} <= kinds
 
 
 @pytest.mark.parametrize("core", CORES)
