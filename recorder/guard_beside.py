@@ -127,9 +127,10 @@ def main(folder: str, drains: str) -> None:
             sleep(LOOK)
             following.advance()
         following.close()
-    except (HkvError, OSError) as e:
+    except Exception as e:
+        # A recording that was taken away is no trouble; whatever else it is, the engine goes on.
         if os.path.isdir(folder):
-            log.warning("the guard ends: %s", e)
+            log.warning("the guard turned itself off: %s: %s", type(e).__name__, e)
     if drains:
         discard(folder)
 

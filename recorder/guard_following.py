@@ -35,7 +35,7 @@ _SLICE = 1024
 
 class Following:
     """A recording and how far it was judged. `say` gets what a person should know; with `drains`
-    nobody else reads the recording, and what was judged makes room."""
+    nobody else reads the recording, and what was read makes room."""
 
     def __init__(
         self,
@@ -49,8 +49,6 @@ class Following:
         self.guard = Guard(Mode.LOG, [self._save])
         self.over = False
         """Whether nothing comes any more."""
-        self.lost = 0
-        """Events that were lost before they could be judged."""
         self._say = say
         self._tail = RecordingTail(folder, rows_of or self._sealed_already)
         self._drains: dict[str, RingDrain] | None = {} if drains else None
@@ -64,25 +62,22 @@ class Following:
             os.path.join(folder, GUARD_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
 
-    def advance(self) -> bool:
-        """Judge what has come since; whether there was anything. Raises HkvError."""
-        any_at_all = False
+    def advance(self) -> None:
+        """Judge what has come since. Raises HkvError."""
         while True:
             before = monotonic_ns()
             found = self._tail.more(_SLICE)
+            self._release()
             if self._gaps():
                 continue
             for event in found:
                 self._take(event)
-            any_at_all = any_at_all or bool(found)
             self._say_if_late(found if self._tail.waiting else [])
             if not self._tail.waiting:
                 break
-        self._release()
         # What other threads told a moment ago is held back as long as that.
         os.pwrite(self._read_to, (before - BEHIND_NS).to_bytes(8, "little"), 0)
         self.over = self._tail.count.stage is not Stage.RECORDING
-        return any_at_all
 
     def close(self) -> None:
         """Let go of the rings."""
@@ -97,7 +92,7 @@ class Following:
         if event.ev == "dropped":
             self._lose(int(event.get("count", 1)), str(event.get("reason", "")))
             return
-        if event.ev == "evidence" and not event["evidence"] and "actor" not in event:
+        if event.ev == "evidence" and event.get("evidence") == [] and "actor" not in event:
             # It was switched off; hook sets begin anew, with what is there.
             self._anew = True
             self.guard.restart()
@@ -139,7 +134,6 @@ class Following:
 
     def _lose(self, count: int, why: str) -> None:
         """Go on from here: of each block nothing is known until it is handed out."""
-        self.lost += count
         self._anew = True
         self._say(
             f"{count or 'some'} events could not be judged{why and f' ({why})'}: "
@@ -161,7 +155,7 @@ class Following:
             self._late = LATE_NS
 
     def _release(self) -> None:
-        """Let writers have the room of what was judged."""
+        """Let writers have the room of what was read."""
         if self._drains is None:
             return
         for path, place in self._tail.places:
