@@ -53,10 +53,13 @@ def test_random_load(core: str, watched: tuple[Folded, Hooks]) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("page", [1, 4])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("core", CORES)
-def test_long_random_load(core: str, seed: int, watched: tuple[Folded, Hooks]) -> None:
-    drive(watched, core, seed, 5000, slots=256, swa_slots=128)
+def test_long_random_load(
+    core: str, seed: int, page: int, watched: tuple[Folded, Hooks]
+) -> None:  # fmt: skip
+    drive(watched, core, seed, 5000, slots=256, swa_slots=128, page=page)
 
 
 @pytest.mark.parametrize("page", [1, 4])
