@@ -230,7 +230,8 @@ class Pointers(Silent):
             return "which is published" if recurrent and published and not free_to else None
         if st.refs[slot] > 1:
             return f"which {st.refs[slot]} holders share"
-        if not recurrent and st.pub_hi[c] != MISSING and low >= st.pub_hi[c]:
+        end = st.pub_hi[c]
+        if not recurrent and end != MISSING and low >= end and end % group.block_tokens:
             # Behind a partial entry.
             free_to = True
         return "which is published for others to hit" if published and not free_to else None

@@ -59,7 +59,8 @@ class Refcounts(Silent):
 
     def _stranger(self, event: Event) -> None:
         """A step writes a block that one other request holds, for itself alone, and this one does
-        not: whatever that request kept there is gone. What is shared or published is 708's."""
+        not: whatever that request kept there is gone. What is shared, or published and filled, is
+        708's."""
         ctx, step = self.ctx, event.step
         group = ctx.fold.group(event["group"])
         if event.req is None or event.get("pad") or group is None:
@@ -71,7 +72,8 @@ class Refcounts(Silent):
         for slot in ctx.slots(event):
             if slot < 0 or not known(ctx.fold, slot) or st.known[slot] != a.ALLOCATED:
                 continue
-            if st.refs[slot] != 1 or st.live[slot] > 0 or st.alloc_pos[slot] >= at:
+            early = st.pver[ctx.fold.component(slot, group)] == a.PENDING
+            if st.refs[slot] != 1 or st.alloc_pos[slot] >= at or (st.live[slot] and not early):
                 continue
             block = ctx.fold.block_of[slot]
             others = [n for n in ctx.requests.holders.get(slot, {}) if n != event.req]

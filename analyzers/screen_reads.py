@@ -258,7 +258,8 @@ def write_is_private(
         if st.refs[s] > 1:
             return 133
         low = max(t0, first + (j - b0) * unit)
-        behind = not recurrent and st.pub_hi[c] != MISSING and low >= st.pub_hi[c]
+        end = st.pub_hi[c]
+        behind = not recurrent and end != MISSING and low >= end and end % unit != 0
         if published and not behind:
             return 134
     return 0

@@ -15,6 +15,7 @@ from .memory import Memory
 from .mutants import OPERATORS, study, table
 from .options import random_options
 from .races_judge import race
+from .verdict import report_on
 
 
 def test_the_judges_have_nothing_to_say_of_clean_traces() -> None:
@@ -49,6 +50,27 @@ def test_most_harmful_mutants_are_caught() -> None:
     assert harmful >= 15 and caught >= 0.7 * harmful, "\n".join(table(found))
     for sure in ("change a layout key", "change a KV version"):
         assert found[sure].missed == []
+
+
+@pytest.mark.parametrize(
+    ("number", "operator"),
+    [
+        (514, "change the request"),  # HKV704: what it writes was published early
+        (558, "change a block of an access"),  # HKV708: behind the end of what is published whole
+    ],
+)
+def test_a_write_into_another_requests_block(number: int, operator: str) -> None:
+    rng = Random(f"mutants {number}")
+    options = mutants._whole(random_options(rng))
+    events, requests = correct_run(number, options)
+    harmful = 0
+    for name, operate in OPERATORS.items():
+        for mutant in [operate(events, rng) for _ in range(3)]:
+            if name == operator and mutant and mutants.harm(name, mutant, requests, options, False):
+                harmful += 1
+                found = report_on(mutant[1]).findings
+                assert any(str(f.severity) == "error" for f in found), mutant[0]
+    assert harmful
 
 
 @pytest.mark.soak
