@@ -22,6 +22,14 @@ _LEFT_AFTER = 60.0
 _STEM = 64
 """Characters of the target's name that its folder is named after."""
 
+_BY_LIBRARIES = (".duckdb", ".parquet")
+"""What DuckDB and Arrow write, which take names in UTF-8 only."""
+
+
+def in_utf8(path: str | os.PathLike[str]) -> bool:
+    """Whether a name is in UTF-8; what a file system has need not be."""
+    return not any("\ud800" <= c <= "\udfff" for c in os.fspath(path))
+
 
 class Destination:
     """A place to write a file to, put under its name only when all of it is on disk.
@@ -99,6 +107,11 @@ class Destination:
     def _check(self) -> None:
         if str(self.target) == "-":
             raise HkvError("this is written to a file, not to stdout", hint="name it with -o")
+        if self.target.suffix in _BY_LIBRARIES and not in_utf8(self.target):
+            raise HkvError(
+                f"cannot write {self.target}: its name is not in UTF-8",
+                hint="write elsewhere with -o",
+            )
         try:
             mode = os.stat(self.target).st_mode
         except FileNotFoundError:

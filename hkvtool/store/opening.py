@@ -10,6 +10,7 @@ from typing import IO
 
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.recording import is_recording
+from hkvtool.store.destination import in_utf8
 from hkvtool.store.trace import Trace
 
 STDIN = "-"
@@ -59,7 +60,13 @@ def head_of(path: str) -> bytes | None:
         if not stat.S_ISREG(mode):
             raise _no_file(path, mode)
         with open(path, "rb") as file:
-            return file.read(HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
+        if (is_duckdb(head) or is_parquet(head)) and not in_utf8(path):
+            raise TraceError(
+                f"{path} cannot be opened: its name is not in UTF-8",
+                hint="rename it, or link to it",
+            )
+        return head
     except FileNotFoundError as e:
         raise TraceError(f"there is no file {path}", hint=_near(path)) from e
     except OSError as e:

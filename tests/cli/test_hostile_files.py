@@ -63,6 +63,21 @@ def test_a_query_of_any_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "not in UTF-8" in capsys.readouterr().err
 
 
+def test_names_that_are_not_in_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = str(tmp_path / "t\udcff.duckdb")
+    for args in (["import", RACE], ["record"], ["listen", "tcp://127.0.0.1:9"]):
+        more = ["--", "true"] if args[0] == "record" else []
+        assert main([*args, "-o", odd, *more]) == 2
+        assert "not in UTF-8" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    trace = tmp_path / "t.duckdb"
+    assert main(["import", RACE, "-o", str(trace)]) == 0
+    trace.rename(odd)
+    capsys.readouterr()
+    assert main(["check", odd]) == 3
+    assert "not in UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("schedule", ["8ddef6a7:1>" + "9" * 5000, "8ddef6a7:99999>1"])
 def test_a_schedule_that_no_window_has(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", RACE, "--finding", "F1", "--schedule", schedule]) == 2
