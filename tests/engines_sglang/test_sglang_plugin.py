@@ -55,6 +55,20 @@ def test_a_recording_that_the_environment_asks_for(tmp_path: Path) -> None:
     assert list(folder.glob("**/*.ring"))
 
 
+def test_the_engine_loads_it_by_itself(tmp_path: Path) -> None:
+    if not metadata.entry_points(group="sglang.srt.plugins"):
+        pytest.skip("hkvtool is not installed here")
+    text = RECORDED.format(tests=str(TESTS)).replace(
+        "from hkvtool.recorder.sglang.plugin import register\nregister()",
+        "from sglang.srt.plugins import load_plugins\nload_plugins()",
+    )
+    assert "load_plugins()" in text
+    folder = tmp_path / "t.hkv"
+    done = run(text, HKV_RECORD=str(folder), SGLANG_PLUGINS="hkvtool")
+    assert "failed and is off" not in done.stderr, done.stderr
+    assert list(folder.glob("**/*.ring"))
+
+
 def test_every_choke_point_is_there() -> None:
     report = attach_report()
     assert not report.missing and report.tried, report
