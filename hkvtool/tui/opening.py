@@ -16,7 +16,7 @@ from hkvtool.store.duck import DuckTrace
 from hkvtool.store.opening import head_of, is_duckdb
 from hkvtool.tui.session import Session
 
-DUCKDB_BYTES = 64 << 20
+DUCKDB_BYTES = 96 << 20
 """What DuckDB may hold of a trace that is looked at: a view asks for a few thousand events."""
 
 
