@@ -19,6 +19,9 @@ from hkvtool.tui.beside import GOES_ON
 _RESET = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
 """The normal screen, a cursor, no reports of the mouse or of what is pasted, no colour."""
 
+_LOOK = 0.5
+"""Seconds between looks at whether the terminal is still there."""
+
 _PATIENCE = 5.0
 """Seconds that the application may take to give the terminal back."""
 
@@ -34,6 +37,15 @@ def unheard() -> None:
             if e.args[0] == errno.EIO:
                 with suppress(OSError), open(os.devnull, "wb") as nowhere:
                     os.dup2(nowhere.fileno(), fd)
+
+
+def _closed() -> bool:
+    """Whether the terminal that we read from has gone."""
+    try:
+        termios.tcgetattr(0)
+    except termios.error as e:
+        return bool(e.args[0] == errno.EIO)
+    return False
 
 
 class LiveScreen:
@@ -99,8 +111,12 @@ class LiveScreen:
 
     def wait(self) -> None:
         """The recording is over: wait until it was looked at for long enough."""
-        if self._process is not None:
-            self._process.wait()
+        while self._process is not None and not self.left:
+            if _closed():
+                # Only the first of its processes hears of that, which may be us.
+                self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK)
 
     def __enter__(self) -> LiveScreen:
         return self
