@@ -7,6 +7,7 @@ the fleet under the same path, and hkvtool installed.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ T = TypeVar("T")
 
 RETRIES = 5
 """How often a task is given to another process when its own, or its node, is lost."""
+
+_WITHIN = 10.0
+"""Seconds in which a cluster's head must take a connection."""
 
 
 def ask_on_ray(
@@ -53,9 +57,13 @@ def _asked(question: Callable[[Instance], T], instance: Instance) -> T:
 
 
 def _connect(ray: Any, address: str) -> None:
+    host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
+        if port.isdecimal():
+            # Ray tries an address where nothing listens for many minutes.
+            socket.create_connection((host.strip("[]"), int(port)), _WITHIN).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as e:
+    except (OSError, OverflowError, RuntimeError, ValueError) as e:
         first = next(iter(str(e).splitlines()), type(e).__name__)
         raise HkvError(
             f"there is no Ray cluster at {address}: {first}",

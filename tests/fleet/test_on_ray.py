@@ -94,3 +94,11 @@ def test_a_node_that_is_killed_in_the_middle_changes_nothing(
 def told(outcome: Outcome) -> tuple[Instance, Any, str]:
     report = outcome.report
     return outcome.instance, report and report.as_json(), outcome.error
+
+
+def test_an_address_where_nothing_listens_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    assert main(["fleet", "check", str(tmp_path), "--ray", "127.0.0.1:1"]) == 2
+    assert "no Ray cluster at 127.0.0.1:1" in capsys.readouterr().err
