@@ -130,14 +130,16 @@ class Tui(Asking):
         self.call_after_refresh(self.show_all)
 
     def _fit(self) -> None:
-        self.screen.set_class(self.size.width >= WIDE, "wide")
-        self.screen.set_class(self.size.height < TALL, "short")
+        self.board.set_class(self.size.width >= WIDE, "wide")
+        self.board.set_class(self.size.height < TALL, "short")
 
     def turn(self, view: str) -> None:
         """Show one of the views."""
         self.current = view
         # While one stays on the map its zoom does not change by itself, but to show more.
         self._fitting = None
+        if not self.drawable:
+            return
         for name in VIEWS:
             self.query_one(f"#{name}").set_class(name == view, "-shown")
         side = self.query_one("#side")
@@ -152,14 +154,29 @@ class Tui(Asking):
 
     def show_all(self) -> None:
         """Draw everything anew from what is known."""
-        if not self.is_running or not self.query("#axis"):
-            return
         self.show_bars()
         self.show_view()
         self.show_axis()
 
+    @property
+    def board(self) -> Screen[Any]:
+        """The screen that everything is on; help, questions and jobs lie over it."""
+        return self.screen_stack[0]
+
+    @property
+    def drawable(self) -> bool:
+        """Whether the board is there: what comes in may be later than it is taken down."""
+        there = bool(self.is_running and self.screen_stack)
+        return there and bool(self.board.query("#title")) and bool(self.board.query("#axis"))
+
+    def query_one(self, *selector: Any, **named: Any) -> Any:
+        """A widget of the board, also while something lies over it."""
+        return self.board.query_one(*selector, **named)
+
     def show_bars(self) -> None:
         """The lines above and below."""
+        if not self.drawable:
+            return
         width, look = self.size.width, self.look
         event = look.event if look else None
         meta = self.session.trace.meta
@@ -203,7 +220,7 @@ class Tui(Asking):
     def show_view(self) -> None:
         """The view that is open, and the panel beside it."""
         look = self.look
-        if look is None:
+        if look is None or not self.drawable:
             return
         show = getattr(self, f"_show_{self.current}")
         show()
@@ -272,7 +289,7 @@ class Tui(Asking):
             listed.put([line((self.state_of_check(), "dim"))])
             detail.put([])
             return
-        self.screen.set_class(len(by_cause(self.roots)) <= FEW, "few")
+        self.board.set_class(len(by_cause(self.roots)) <= FEW, "few")
         chosen = self.finding or (self.roots[0] if self.roots else None)
         rows = list(list_lines(self.roots, listed.width, chosen))
         if not rows:
@@ -324,6 +341,8 @@ class Tui(Asking):
 
     def show_axis(self) -> None:
         """The time axis."""
+        if not self.drawable:
+            return
         axis = Axis(
             self.session.first, self.session.last, self.timeline, self.session.report, self.roots,
             self.session.trace.meta.get("first_ts"),

@@ -409,3 +409,23 @@ def test_a_job_can_be_called_off(cases, drive, monkeypatch) -> None:  # type: ig
         assert process.returncode != 0
 
     drive(cases["B10"].bad, talk)
+
+
+def test_what_comes_in_while_something_lies_over_the_board_is_drawn_on_it(cases, drive) -> None:  # type: ignore[no-untyped-def]
+    apps: list[Tui] = []
+
+    async def talk(d: Driver) -> None:
+        apps.append(d.app)
+        await d.press("question_mark")
+        assert d.app.screen is not d.app.board
+        d.app.error = "it broke off meanwhile"
+        d.app.turn("requests")
+        d.app.show_all()
+        await d.press("escape")
+        assert d.app.screen is d.app.board and d.app.current == "requests"
+        d.has("it broke off meanwhile", "request status")
+
+    drive(cases["A01"].bad, talk)
+    assert not apps[0].drawable
+    apps[0].show_all()
+    apps[0].turn("map")
