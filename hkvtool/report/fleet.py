@@ -56,7 +56,8 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     """The merged report as lines."""
     about, ratios, summary = said["trace"], said["ratios"], said["summary"]
     number = len(about["instances"])
-    yield f"{shown(about['path'])}: {number:,} instances, {about['events']:,} events"
+    noun = "instance" if number == 1 else "instances"
+    yield f"{shown(about['path'])}: {number:,} {noun}, {about['events']:,} events"
     found = kinds(said)
     for kind in found[:MOST_ROWS]:
         group = f" in {shown(kind.group)}" if kind.group else ""
