@@ -184,6 +184,7 @@ class _Signals:
     def __init__(self) -> None:
         self.program: subprocess.Popen[bytes] | None = None
         self.asked = False
+        self._closed = False
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -194,9 +195,18 @@ class _Signals:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            if self._closed:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        if self.program is not None and self.program.poll() is not None:
+        over = self.program is not None and self.program.poll() is not None
+        if number == signal.SIGHUP and (over or self._closed):
+            # A terminal that is closed says so again when its shell ends; the trace is wanted all
+            # the same.
+            self._closed = True
+            return
+        self._closed = self._closed or number == signal.SIGHUP
+        if over:
             # What is left is ours: sealing, and making the trace.
             raise KeyboardInterrupt
         if self.program is None or (number == signal.SIGINT and _from_terminal()):
