@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hkvtool.model.rows import MISSING
+from hkvtool.model.rows import MISSING, NO_NAME
 from hkvtool.state.arrays import (
     COMPONENTS,
     COUNTED,
@@ -146,6 +146,8 @@ def write_slot(
         st.ver[c] = 0
     elif st.cid[c] > 0 and a < st.hi[c] and req != st.origin[c]:
         st.cpos[c] = pos
+    # Of a block that a snapshot names it is not known how full it is, nor who fills it.
+    unseen = st.cgen[c] == gen and st.vague[c] == VAGUE and st.origin[c] == NO_NAME
     if form == RECURRENT:
         void(st, c)
         st.lo[c] = a
@@ -160,7 +162,8 @@ def write_slot(
     if st.pver[c] >= 0 and st.pgen[c] == gen:
         # Appending behind a partial entry, or a sequence writing its own tokens again, is no
         # change of what was published; another's write is.
-        if (st.pub_hi[c] != MISSING and a >= st.pub_hi[c]) or req == st.origin[c]:
+        behind = st.pub_hi[c] != MISSING and a >= st.pub_hi[c]
+        if behind or unseen or req == st.origin[c]:
             st.pver[c] = st.ver[c]
     st.origin[c] = req
     st.epoch[c] = st.h[EPOCH]

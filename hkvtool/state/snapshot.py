@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.model.event import Event
-from hkvtool.model.rows import MISSING
+from hkvtool.model.rows import MISSING, NO_NAME
 from hkvtool.state import arrays as a
 from hkvtool.state import blocks, content, hashes
 
@@ -102,6 +102,7 @@ def _take_block(fold: Fold, pos: int, slot: int, told: dict[str, Any]) -> None:
         if told["written"] != 0:
             st.cid[c] = content.fresh(st)
             st.vague[c] = a.VAGUE
+            st.origin[c] = NO_NAME
             st.epoch[c] = st.h[a.EPOCH]
             if told["written"] is not None and group is not None:
                 if group.form not in ("recurrent", "tail"):

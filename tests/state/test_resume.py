@@ -191,6 +191,18 @@ def test_nothing_is_said_of_what_nobody_described() -> None:
     assert faults(story, [2], 2) == [] and codes(story, [2], 4) == [("HKV101", (0, 4))]
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_who_fills_a_block_that_a_snapshot_names_is_not_another(before: bool) -> None:
+    story = Story()
+    if before:
+        story.alloc(2, req="b").write(0, 1, 2, req="b")
+    story.say("state", pool="gpu", blocks=[2], refs=[1], owners=["a"], groups=["kv"])
+    # Its hash comes with the step's plan, before the step writes the last of its tokens.
+    story.publish({2: "h"}, tokens=[0, 4], req="a").write(3, 4, 2)
+    assert faults(story, [2], 4) == []
+    assert codes(story.write(0, 4, 2, req="b"), [2], 4) == [("HKV105", (0, 4))]
+
+
 def test_entries_of_several_tokens() -> None:
     story = Story(ratio=4)
     story.alloc(1, 2, 3).write(0, 8, 1, 2)
