@@ -105,9 +105,12 @@ def test_from_the_first_round_on_it_folds_to_the_engine_s_state(
     assert report["ratios"]["asked"] > 0
 
 
-def test_what_a_ring_still_holds_is_such_a_trace(tmp_path: Path, findings: Any) -> None:
+@pytest.mark.parametrize("ring_bytes", [1 << 17, 204_800, 221_184])
+def test_what_a_ring_still_holds_is_such_a_trace(
+    tmp_path: Path, findings: Any, ring_bytes: int
+) -> None:
     place = tmp_path / "t.hkv"
-    recording = Recording.start(place, policy=Policy.OVERWRITE, ring_bytes=1 << 17)
+    recording = Recording.start(place, policy=Policy.OVERWRITE, ring_bytes=ring_bytes)
     assert isinstance(recording, Recording)
     plugin.start(recording)
     try:
