@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.model.errors import HkvError
+from hkvtool.recorder.attach_report import Report, report_of
 from hkvtool.recorder.choke_point import ChokePoint
 from hkvtool.recorder.patches import Target, find
 from hkvtool.recorder.tell import Prepare, Sink, Tell
@@ -20,33 +20,13 @@ TRIED = ("5.19.0", "5.24.0")
 """Releases with which the tests have passed. The code that is hooked is private, and changes."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """What attaches in this environment."""
-
-    version: str | None
-    """None where there is no engine."""
-    found: tuple[str, ...] = ()
-    missing: dict[str, str] = field(default_factory=dict)
-    """Why a choke point is not there, by name."""
-    evidence: tuple[str, ...] = ()
-
-    @property
-    def tried(self) -> bool:
-        """Whether this is a release that the tests have run with."""
-        return self.version in TRIED
-
-
 def attach_report() -> Report:
     """What would attach, without attaching."""
     version = _version()
     if version is None:
         return Report(None)
-    found = {point: _target(point) for point in POINTS}
-    missing = {p.name: t for p, t in found.items() if isinstance(t, str)}
-    gone = {c for p in found if p.name in missing for c in p.loses}
-    names = tuple(p.name for p in found if p.name not in missing)
-    return Report(version, names, missing, tuple(c for c in EVIDENCE if c not in gone))
+    targets = {point: _target(point) for point in POINTS}
+    return report_of(version, targets, EVIDENCE, tried=version in TRIED)
 
 
 def attach(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+from hkvtool.recorder.attach_report import Report
 from hkvtool.recorder.patches import Target, family, find
 from hkvtool.recorder.tell import Prepare, Sink, Tell
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
@@ -25,23 +25,6 @@ NOT_SEEN = (
     "tensor-parallel workers other than the first",
 )
 """What no hook tells of any release, whatever attaches."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What attaches in this environment."""
-
-    version: str | None
-    """None where there is no engine."""
-    found: tuple[str, ...] = ()
-    missing: dict[str, str] = field(default_factory=dict)
-    """Why a choke point is not there, by name; those that only newer releases have are told too."""
-    evidence: tuple[str, ...] = ()
-
-    @property
-    def tried(self) -> bool:
-        """Whether this is a release that the tests have run with."""
-        return self.version is not None and self.version.partition("+")[0] in TRIED
 
 
 def attach_report() -> Report:
@@ -63,7 +46,12 @@ def attach_report() -> Report:
                 gone.update(point.loses)
             else:
                 found.append(point.name)
-    return Report(version, tuple(found), missing, tuple(c for c in CLASSES if c not in gone))
+    left = tuple(c for c in CLASSES if c not in gone)
+    return Report(version, tuple(found), missing, left, _tried(version))
+
+
+def _tried(version: str) -> bool:
+    return version.partition("+")[0] in TRIED
 
 
 def attach(
@@ -80,7 +68,7 @@ def attach(
     if turns is not None:
         hooks.rounds = Rounds(hooks, turns)
     version = _version()
-    if version is not None and version.partition("+")[0] not in TRIED:
+    if version is not None and not _tried(version):
         log.warning("hkvtool has not been tried with vllm %s; it attaches by signature", version)
     for module in _modules():
         hooks.imports.after(module, lambda module=module: _install(hooks, module))  # type: ignore[misc]
