@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
+
+import typer
 
 from hkvtool.model.errors import HkvError
+
+DURATION = Annotated[
+    str | None, typer.Option("--duration", help="So long, e.g. 10m; else until Ctrl-C.")
+]
+MAX_SIZE = Annotated[
+    str | None,
+    typer.Option("--max-size", help="Stop there; with --keep delete the oldest instead."),
+]
+KEEP = Annotated[str | None, typer.Option("--keep", help="Delete what is older, e.g. 24h.")]
 
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

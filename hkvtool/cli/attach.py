@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hkvtool.cli.amounts import seconds, size
+from hkvtool.cli.amounts import DURATION, seconds, size
 from hkvtool.cli.recorded import ending, folder_of, settings_of, tell_begin
 from hkvtool.cli.status_line import StatusLine
 from hkvtool.model.errors import HkvError
@@ -22,9 +22,7 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", metavar="drop|overwrite", help="When a ring is full.")
     ] = "drop",
-    duration: Annotated[
-        str | None, typer.Option("--duration", help="So long, e.g. 10m; else until Ctrl-C.")
-    ] = None,
+    duration: DURATION = None,
     max_size: Annotated[
         str | None, typer.Option("--max-size", help="Stop when the recording is so large.")
     ] = None,

@@ -46,6 +46,13 @@ class FailOn(str, Enum):
         return None if self is FailOn.NEVER else Severity(self.value)
 
 
+FAIL_ON = Annotated[FailOn, typer.Option("--fail-on", help="The least severity that exits with 1.")]
+ONLY = Annotated[list[str] | None, typer.Option("--only", metavar="CODE", help="Just these rules.")]
+IGNORE = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
+]
+
+
 @dataclass(frozen=True)
 class Asked:
     """What of a report is asked for, and under which limits."""
@@ -76,15 +83,9 @@ def command(
         typer.Argument(metavar="TRACE...", help=".duckdb or .jsonl traces, `-` for stdin."),
     ],
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
-    fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="The least severity that exits with 1.")
-    ] = FailOn.ERROR,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CODE", help="Just these rules.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
-    ] = None,
+    fail_on: FAIL_ON = FailOn.ERROR,
+    only: ONLY = None,
+    ignore: IGNORE = None,
     baseline: Annotated[
         str | None,
         typer.Option("--baseline", metavar="FILE", help="Not what this JSON report has already."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from hkvtool.cli import sql
-from hkvtool.cli.check import FailOn
+from hkvtool.cli.check import FAIL_ON, IGNORE, ONLY, FailOn
 from hkvtool.cli.check import Format as CheckFormat
 from hkvtool.cli.check import verdict as check_verdict
 from hkvtool.cli.choosing import keep_rules, rule_codes
@@ -109,15 +109,9 @@ def check(
     format: Annotated[
         CheckFormat, typer.Option("--format", help="How to print.")
     ] = CheckFormat.TABLE,
-    fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="The least severity that exits with 1.")
-    ] = FailOn.ERROR,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CODE", help="Just these rules.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="CODE", help="Not these rules.")
-    ] = None,
+    fail_on: FAIL_ON = FailOn.ERROR,
+    only: ONLY = None,
+    ignore: IGNORE = None,
     shared: Annotated[
         list[str] | None,
         typer.Option("--shared", metavar="POOL", help="One pool to all that declare it: a tier."),

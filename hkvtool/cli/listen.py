@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hkvtool.cli.amounts import seconds, size
+from hkvtool.cli.amounts import DURATION, KEEP, MAX_SIZE, seconds, size
 from hkvtool.cli.recorded import ending, folder_of
 from hkvtool.cli.status_line import StatusLine
 from hkvtool.cli.traces import print_table
@@ -54,16 +54,9 @@ def command(
     topic: Annotated[
         str, typer.Option("--topic", help="Only topics that begin so; else all.")
     ] = "",
-    duration: Annotated[
-        str | None, typer.Option("--duration", help="So long, e.g. 10m; else until Ctrl-C.")
-    ] = None,
-    max_size: Annotated[
-        str | None,
-        typer.Option("--max-size", help="Stop there; with --keep delete the oldest instead."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option("--keep", help="Delete what is older, e.g. 24h.")
-    ] = None,
+    duration: DURATION = None,
+    max_size: MAX_SIZE = None,
+    keep: KEEP = None,
     patience: Annotated[
         str, typer.Option("--patience", help="How long a gap may close before it counts as lost.")
     ] = "2s",

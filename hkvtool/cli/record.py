@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.amounts import seconds, shown_bytes, size
+from hkvtool.cli.amounts import KEEP, MAX_SIZE, seconds, shown_bytes, size
 from hkvtool.cli.live_screen import LiveScreen, unheard
 from hkvtool.cli.recorded import beside, ending, folder_of, settings_of, tell_begin
 from hkvtool.cli.status_line import StatusLine, expected_a_day
@@ -46,13 +46,8 @@ def command(
         str | None,
         typer.Option("--duration", help="Record so long, e.g. 10m; the program goes on."),
     ] = None,
-    max_size: Annotated[
-        str | None,
-        typer.Option("--max-size", help="Stop there; with --keep delete the oldest instead."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option("--keep", help="Delete what is older, e.g. 24h.")
-    ] = None,
+    max_size: MAX_SIZE = None,
+    keep: KEEP = None,
     trigger: Annotated[
         str | None,
         typer.Option(

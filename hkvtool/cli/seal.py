@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.amounts import seconds, size
+from hkvtool.cli.amounts import KEEP, MAX_SIZE, seconds, size
 from hkvtool.cli.status_line import StatusLine
 from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
@@ -30,13 +30,8 @@ def command(
             metavar="NAME.hkv", help="The folder that is recorded to.", show_default=False
         ),
     ],
-    max_size: Annotated[
-        str | None,
-        typer.Option("--max-size", help="Stop there; with --keep delete the oldest instead."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option("--keep", help="Delete what is older, e.g. 24h.")
-    ] = None,
+    max_size: MAX_SIZE = None,
+    keep: KEEP = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the folder, if it is not there yet.")
     ] = False,
