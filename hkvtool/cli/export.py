@@ -26,6 +26,17 @@ class Format(str, Enum):
     PERFETTO = "perfetto"
 
 
+class Encoding(str, Enum):
+    """How a perfetto file is written."""
+
+    JSON = "json"
+    PROTOBUF = "protobuf"
+
+
+PACKETS = (".pftrace", ".perfetto-trace")
+"""What files in Perfetto's own format are called."""
+
+
 def command(
     trace: TraceArgument,
     format: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.JSONL,
@@ -37,6 +48,14 @@ def command(
     most: Annotated[
         int, typer.Option("--most", min=1, help="Records that a perfetto file has at most.")
     ] = 2_000_000,
+    encoding: Annotated[
+        Encoding | None,
+        typer.Option(
+            "--encoding",
+            help="Of a perfetto file; else protobuf where its name ends in .pftrace. Protobuf "
+            "needs the extra `perfetto`.",
+        ),
+    ] = None,
     finding: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +77,8 @@ def command(
 
     if finding is not None and format is not Format.PYTEST:
         raise HkvError("--finding belongs to --format pytest")
+    if encoding is not None and format is not Format.PERFETTO:
+        raise HkvError("--encoding belongs to --format perfetto")
     if output is not None and str(output) != "-":
         refuse_own_output(trace, output, "export")
         Destination(output, force=force)
@@ -71,7 +92,10 @@ def command(
             _to_stdout(opened)
             return
         if format is Format.PERFETTO:
-            count = _write_timeline(opened, output, most, force=force)
+            packets = encoding is Encoding.PROTOBUF or (
+                encoding is None and output.name.removesuffix(".gz").endswith(PACKETS)
+            )
+            count = _write_timeline(opened, output, most, packets=packets, force=force)
         else:
             with progress(f"writing {output.name}", opened.count) as told:
                 if format is Format.PARQUET:
@@ -82,15 +106,18 @@ def command(
     print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)
 
 
-def _write_timeline(opened: Trace, output: Path, most: int, *, force: bool) -> int:
+def _write_timeline(opened: Trace, output: Path, most: int, *, packets: bool, force: bool) -> int:
     from hkvtool.report.perfetto import export_perfetto
+    from hkvtool.report.perfetto_json import JsonTimeline
+    from hkvtool.report.perfetto_packets import PacketTimeline
     from hkvtool.store.exporting import writing
 
     with (
         writing(output, force=force) as stream,
         watched_events(opened, f"writing {output.name}") as events,
     ):
-        report, left_out = export_perfetto(events, stream, most=most)
+        out = PacketTimeline(stream) if packets else JsonTimeline(stream)
+        report, left_out = export_perfetto(events, out, most=most)
     if left_out:
         print(
             f"{left_out:,} records beyond --most {most:,} were left out, from the end",

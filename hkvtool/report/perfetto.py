@@ -1,21 +1,21 @@
 """A trace for the Perfetto viewer (ui.perfetto.dev) and chrome://tracing.
 
-The JSON form of Chrome's trace events, which needs no dependency: a track a lane with what it did,
-slices for steps and transfers, counters for held, cached, recovering and free blocks of each pool
-and for the two ratios, and an arrow from the check over what changed to the use of each finding.
+A track a lane with what it did, slices for steps and transfers, counters for held, cached,
+recovering and free blocks of each pool and for the two ratios, and an arrow from the check over
+what changed to the use of each finding. The records are Chrome's trace events; how they are
+written is the encoding's business.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import Any, Protocol
 
 from hkvtool.analyzers import check
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.lifetimes import Lifetimes
 from hkvtool.model.event import Event
-from hkvtool.model.events import DECLARATIONS
+from hkvtool.model.events import DECLARATIONS, FORMAT
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.text import event_line
 
@@ -32,6 +32,15 @@ _TICK = 0.001
 """Microseconds that an event is drawn for; traces say when one happened, not how long."""
 
 Record = dict[str, Any]
+
+
+class Encoding(Protocol):
+    """A file that records are written to, in their order."""
+
+    def put(self, record: Record) -> None: ...
+
+    def end(self, about: Record) -> None:
+        """The last call: what is to be known of the whole."""
 
 
 class Clock:
@@ -142,38 +151,27 @@ class Timeline(Lifetimes):
                 self.write(_span("e", TRANSFERS, kind, f"{kind} {handle}", ident, at, event))
 
 
-def export_perfetto(events: Iterable[Event], stream: IO[bytes], *, most: int) -> tuple[Report, int]:
+def export_perfetto(events: Iterable[Event], out: Encoding, *, most: int) -> tuple[Report, int]:
     """Write a trace; returns its check, and how many records were left out beyond `most`.
 
     Findings and their arrows are always written.
     """
     written = left_out = 0
 
-    def put(record: Record) -> None:
-        nonlocal written
-        text = json.dumps(record, separators=(",", ":"))
-        stream.write((b",\n" if written else b"") + text.encode())
-        written += 1
-
     def write(record: Record) -> None:
-        nonlocal left_out
+        nonlocal written, left_out
         if written >= most and record["ph"] != "M":
             left_out += 1
         else:
-            put(record)
+            written += 1
+            out.put(record)
 
-    stream.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
     for pid, title in _TITLES.items():
-        put(_named("process_name", pid, 0, title))
-        put(
-            {
-                "ph": "M",
-                "pid": pid,
-                "tid": 0,
-                "name": "process_sort_index",
-                "args": {"sort_index": pid},
-            }
-        )
+        write(_named("process_name", pid, 0, title))
+        write({
+            "ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index",
+            "args": {"sort_index": pid},
+        })  # fmt: skip
     seen: list[Timeline] = []
 
     def observer(ctx: Context) -> Timeline:
@@ -183,9 +181,8 @@ def export_perfetto(events: Iterable[Event], stream: IO[bytes], *, most: int) ->
     report = check(events, observers=[observer])
     timeline = seen[0]
     for record in (*_ratios(report, timeline), *_findings(report, timeline)):
-        put(record)
-    about = {"format": "hkv/1", "events": report.trace.get("events"), "left_out": left_out}
-    stream.write(b"\n]," + f'"otherData":{json.dumps(about)}'.encode() + b"}\n")
+        out.put(record)
+    out.end({"format": FORMAT, "events": report.trace.get("events"), "left_out": left_out})
     return report, left_out
 
 

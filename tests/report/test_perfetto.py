@@ -21,11 +21,12 @@ from hkvtool.report.perfetto import (
     TRANSFERS,
     export_perfetto,
 )
+from hkvtool.report.perfetto_json import JsonTimeline
 
 
 def exported(events: list[Event], most: int = 10**6) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     stream = io.BytesIO()
-    export_perfetto(events, stream, most=most)
+    export_perfetto(events, JsonTimeline(stream), most=most)
     data = json.loads(stream.getvalue())
     return data["traceEvents"], data["otherData"]
 
