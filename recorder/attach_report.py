@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hkvtool.recorder.choke_point import ChokePoint
 from hkvtool.recorder.patches import Target
@@ -21,6 +21,12 @@ class Report:
     evidence: tuple[str, ...] = ()
     tried: bool = False
     """Whether this is a release that the tests have run with."""
+    not_seen: tuple[str, ...] = ()
+    """What no hook tells of, whatever attaches."""
+
+    def besides(self, not_seen: Sequence[str]) -> Report:
+        """The same, with what is not seen."""
+        return replace(self, not_seen=tuple(not_seen))
 
 
 def report_of(

@@ -33,6 +33,15 @@ class Attachment:
         wrap(target, wrapper)
         self._targets[name] = (target, gives)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the first line of a trace was told."""
+        return self._begun
+
+    def remove(self) -> None:
+        """End the attachment. Hooks that leave marks on the engine's objects take them off too."""
+        self.take_off()
+
     def take_off(self) -> None:
         """Put every function of the engine back."""
         for target, _ in self._targets.values():

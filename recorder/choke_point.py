@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hkvtool.recorder.attachment import Attachment
+from hkvtool.recorder.patches import Target, find
 
 Before = Callable[..., Any]
 """Called with the hooks and the engine's arguments; returns what `After` is to know."""
@@ -15,8 +17,8 @@ After = Callable[..., None]
 
 
 class ChokePoint(NamedTuple):
-    """One function to wrap; `parameters` are those the hook relies on, `loses` is the evidence
-    that goes with it."""
+    """One function to wrap: `function` of `place`, ``module:Class``. `parameters` are those that
+    the hook relies on, `loses` is the evidence that goes with it."""
 
     name: str
     place: str
@@ -25,6 +27,16 @@ class ChokePoint(NamedTuple):
     before: Before
     after: After
     loses: tuple[str, ...]
+
+    def target(self) -> Target | str:
+        """The function, or why there is none to wrap. The engine's module is imported."""
+        module, _, name = self.place.partition(":")
+        try:
+            owner = importlib.import_module(module)
+            owner = getattr(owner, name) if name else owner
+        except Exception as e:
+            return f"{self.place}: {type(e).__name__}: {e}"
+        return find(owner, self.function, self.parameters)
 
     def wrapper(self, hooks: Attachment, original: Any) -> Callable[..., Any]:
         """The engine's function with the hook around it. Nothing of ours comes out of it, but

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import mmap
 import os
 import resource
@@ -17,6 +16,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from time import monotonic_ns, perf_counter_ns
 
+from hkvtool.recorder.adapter import Adapter
+from hkvtool.recorder.adapters import OURS, adapters
 from hkvtool.recorder.control import socket_folder
 from hkvtool.recorder.emitters import make_emitter
 from hkvtool.recorder.native import VARIABLE, missing
@@ -151,15 +152,18 @@ def _engines() -> Iterator[Fact]:
             yield Fact(name, version)
     if not there:
         yield Fact("engines", "none here", "run it with the engine's own Python")
-    for name in _PLUGGED:
-        if find_spec(name) is not None:
-            yield from _attaches(name)
+    for name, adapter in adapters().items():
+        if name not in OURS or find_spec(name) is not None:
+            yield from _attaches(name, adapter)
 
 
-def _attaches(engine: str) -> Iterator[Fact]:
-    """What the hook set for an engine says would attach."""
-    attach = importlib.import_module(f"hkvtool.recorder.{engine}.attach")
-    report = attach.attach_report()
+def _attaches(engine: str, adapter: Adapter) -> Iterator[Fact]:
+    """What an adapter says would attach."""
+    try:
+        report = adapter.declare()
+    except Exception as e:
+        yield Fact(f"attaches to {engine}", f"not found out: {type(e).__name__}: {e}")
+        return
     if report.version is None:
         yield Fact(f"attaches to {engine}", "no: it cannot be imported")
         return
@@ -170,7 +174,7 @@ def _attaches(engine: str) -> Iterator[Fact]:
     yield Fact("evidence", evidence)
     for name, why in report.missing.items():
         yield Fact(f"  {name}", why)
-    for what in attach.NOT_SEEN:
+    for what in report.not_seen:
         yield Fact("  not seen", what)
 
 

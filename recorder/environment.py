@@ -15,6 +15,9 @@ JOIN = "HKV_JOIN"
 
 GUARD = "HKV_GUARD"
 
+ADAPTERS = "HKV_ADAPTERS"
+"""Which adapters may be used, where not every one that is installed."""
+
 _SESSION = "hkvtool.recorder.session"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from hkvtool.recorder.adapters import attach_imported
 from hkvtool.recorder.guard import Guard, Mode
 from hkvtool.recorder.guarded import Guarded, Watched
-from hkvtool.recorder.hook_sets import attach_imported
 from hkvtool.recorder.session import current
 from hkvtool.recorder.violation import Violation
 

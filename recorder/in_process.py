@@ -9,7 +9,7 @@ from types import TracebackType
 
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.recording import read_recording, remove_recording, weight_of
-from hkvtool.recorder.hook_sets import attach_imported, attach_later
+from hkvtool.recorder.adapters import attach_imported, attach_later
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.session import current, say

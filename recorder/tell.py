@@ -23,11 +23,16 @@ _SHAPES: dict[str, tuple[str, ...]] = {
 }
 
 
+_GEOMETRY = frozenset({"pool", "group", "kernel"})
+
+
 class Tell:
     """The events that come often as functions, all others by `event`."""
 
     def __init__(self, sink: Sink, prepare: Prepare | None = None) -> None:
-        self.event = sink
+        self._sink = sink
+        self.geometry: list[Mapping[str, Any]] = []
+        """What was told of pools, groups and kernels."""
         make = prepare or _plain(sink)
         self.alloc = make("alloc", _SHAPES["alloc"])
         self.touch = make("touch", _SHAPES["touch"])
@@ -37,6 +42,12 @@ class Tell:
         self.unpublish = make("unpublish", _SHAPES["unpublish"])
         self.dispatch = make("dispatch", _SHAPES["dispatch"])
         self.retire = make("retire", _SHAPES["retire"])
+
+    def event(self, data: Mapping[str, Any]) -> Any:
+        """Hand on one event."""
+        if data["ev"] in _GEOMETRY:
+            self.geometry.append(data)
+        return self._sink(data)
 
 
 def _plain(sink: Sink) -> Prepare:

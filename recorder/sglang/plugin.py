@@ -18,9 +18,11 @@ _attached: list[Hooks] = []
 def register() -> None:
     """Record this process if that is asked for; else do nothing. May be called again."""
     if asked():
-        from hkvtool.recorder.session import follow
+        from hkvtool.recorder.adapters import OURS, attach_later, follow_with
+        from hkvtool.recorder.sglang.adapter import ADAPTER
 
-        follow(start, stop)
+        follow_with(ADAPTER)
+        attach_later(OURS)
 
 
 def start(recording: Any) -> None:

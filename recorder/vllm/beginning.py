@@ -8,7 +8,7 @@ thread, where its next step begins.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import RLock
 from typing import Any
@@ -53,6 +53,10 @@ class Beginning:
             told = bool(self._hooks.pools)
             self._hooks.remove()
             return told
+
+    def geometry(self) -> list[Mapping[str, Any]]:
+        """What was told of pools, groups and kernels."""
+        return [] if self._hooks is None else list(self._hooks.tell.geometry)
 
     def _at_next_step(self, gate: Target, found: Running) -> Callable[..., Any]:
         def wrapper(scheduler: Any, *args: Any, **kwargs: Any) -> Any:

@@ -19,9 +19,11 @@ _begun: list[Beginning] = []
 def register() -> None:
     """Record this process if that is asked for; else do nothing. May be called again."""
     if asked():
-        from hkvtool.recorder.session import follow
+        from hkvtool.recorder.adapters import OURS, attach_later, follow_with
+        from hkvtool.recorder.vllm.adapter import ADAPTER
 
-        follow(start, stop)
+        follow_with(ADAPTER)
+        attach_later(OURS)
 
 
 def start(recording: Any) -> None:
@@ -49,6 +51,11 @@ def stop(recording: Any) -> bool:
     while _begun:
         told |= _begun.pop().end()
     return told
+
+
+def geometry() -> list[Any]:
+    """What was told of pools, groups and kernels."""
+    return [e for begun in _begun for e in begun.geometry()]
 
 
 def _names(recording: Any) -> Any:

@@ -15,7 +15,7 @@ import transformers
 
 from hkvtool.model.errors import HkvError
 from hkvtool.recorder.transformers import choke_points
-from hkvtool.recorder.transformers.attach import _target, attach, attach_report
+from hkvtool.recorder.transformers.attach import attach, attach_report
 from tests.engines import transformers_engine as engine
 from tests.engines.transformers_state import Folded, differences
 
@@ -24,7 +24,7 @@ def functions() -> list[Any]:
     """What stands at every choke point."""
     found = []
     for point in choke_points.POINTS:
-        target = _target(point)
+        target = point.target()
         assert not isinstance(target, str), target
         found.append(target.original)
     return found
