@@ -4,7 +4,9 @@
 # make soak    the long runs
 # make releases  earlier releases of an engine, for the long runs that drive public bugs in them
 # make gpu-check  kernels, bandwidth and replays on a GPU; skips without one
-# make docs    the reference pages, from the code, and the site in out/site, every link checked
+# make docs    reference and manual pages, from the code, and the site in out/site, every link checked
+# make sbom    what an installation consists of, as CycloneDX, in out/
+# make wheelhouse  hkvtool and all that it needs as wheels, in out/, for machines without a network
 # make clean   remove what was built
 #
 # Checks run on an installed wheel from out/, never from here: with this folder as working
@@ -21,6 +23,9 @@ BIN := $(CURDIR)/$(VENV)/bin
 PINS := -c constraints/torch.txt -c constraints/py311.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 DOCS := .venv-docs
+DOC := $(CURDIR)/$(DOCS)/bin/python -m
+OFFLINE := .venv-offline
+EXTRAS ?= listen,metrics,perfetto,report
 ENGINES := .venv-engines
 ENGINE := $(CURDIR)/$(ENGINES)/bin/python
 ENGINE_PYTEST = cd out && $(ENGINE) -m pytest -c ../pyproject.toml --rootdir=.. \
@@ -33,7 +38,8 @@ PYTEST = cd out && $(BIN)/python -m pytest -c ../pyproject.toml --rootdir=.. -p 
 
 unexport PYTHONPATH PYTHONHOME MYPYPATH
 
-.PHONY: demo test lint types pythons tests engines sglang releases soak docs clean wheel install install-dev
+.PHONY: demo test lint types pythons tests engines sglang releases soak docs sbom wheelhouse clean wheel \
+	install install-dev
 
 demo: install
 	cd out && $(BIN)/hkvtool demo
@@ -50,7 +56,7 @@ types: install-dev
 
 # The rooms that run inside engines and the store, on the other interpreters of this machine.
 pythons: install-dev
-	$(BIN)/python tests/other_pythons.py out/dist/*.whl
+	$(BIN)/python tests/other_pythons.py out/dist/*.whl $(WORKERS)
 
 tests: install-dev
 	$(PYTEST) ../tests -n $(WORKERS) $(PYTEST_ARGS)
@@ -78,10 +84,31 @@ gpu-check: install-dev
 releases: $(ENGINES)/made
 	$(ENGINE) tests/engines/real_bugs/releases.py .releases
 
+# What is written from the code is written by an installed package, like everything that runs it.
 docs: $(DOCS)/made
-	$(PYTHON) -m hkvtool.model.reference docs/reference
-	$(PYTHON) -m hkvtool.store.reference docs/reference
+	rm -rf build hkvtool.egg-info
+	$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install --no-deps --force-reinstall .
+	rm -rf build hkvtool.egg-info
+	mkdir -p out
+	cd out && $(DOC) hkvtool.model.reference ../docs/reference
+	cd out && $(DOC) hkvtool.store.reference ../docs/reference
+	cd out && $(DOC) hkvtool.report.rule_pictures ../docs/reference/pictures
+	cd out && $(DOC) hkvtool.cli.man_page ../docs/man
 	$(DOCS)/bin/mkdocs build --strict
+
+# All that `pip install --no-index` needs on a machine like this one, by the same pins.
+wheelhouse: wheel
+	rm -rf out/wheelhouse
+	$(PIP) wheel $(PINS) -w out/wheelhouse "$$(echo out/dist/*.whl)[$(EXTRAS)]"
+
+# Of an environment with that and nothing else, so of what a user gets.
+sbom: wheelhouse
+	$(PYTHON) -m venv --clear $(OFFLINE)
+	$(OFFLINE)/bin/python -m pip -qq install --no-index --find-links out/wheelhouse "hkvtool[$(EXTRAS)]"
+	$(PYTHON) -m venv --clear .venv-sbom
+	.venv-sbom/bin/python -m pip --disable-pip-version-check -qq install 'cyclonedx-bom>=7,<8'
+	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--of JSON -o out/hkvtool.cdx.json $(OFFLINE)/bin/python
 
 # setuptools keeps files in build/ that the sources no longer have.
 wheel: $(VENV)/torch
@@ -123,7 +150,8 @@ $(SGLANGS)/made: constraints/torch.txt constraints/sglang.txt
 
 $(DOCS)/made: constraints/py311.txt
 	$(PYTHON) -m venv --clear $(DOCS)
-	$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install -c constraints/py311.txt mkdocs
+	$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install -c constraints/py311.txt \
+		mkdocs numpy typer
 	touch $@
 
 clean:

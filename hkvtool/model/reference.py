@@ -71,6 +71,10 @@ def _rules() -> Iterator[str]:
     yield "Every finding carries one of these codes, and a code never changes meaning. A rule"
     yield "whose evidence a trace lacks is reported as not evaluable, never as passed. `hkvtool"
     yield "rules CODE` shows the smallest traces that it fires on and does not."
+    yield ""
+    yield "Each picture is what `hkvtool explain` says of the former. Time goes down, a column is a"
+    yield "lane, numbers are positions. The bar leads from the check to the use; it is red and"
+    yield "dashed where no edge orders the two."
     for digit, family in FAMILIES.items():
         yield ""
         yield f"## {digit}xx: {family}"
@@ -87,6 +91,8 @@ def _rule(rule: Rule) -> Iterator[str]:
     yield f"- **Fires when:** {rule.fires}"
     yield f"- **Evidence:** {', '.join(rule.missing(frozenset())) or 'none'}"
     yield f"- **Usual fix:** {rule.fix}"
+    yield ""
+    yield f"![{rule.code} on the smallest trace that it fires on](pictures/{rule.code}.svg)"
 
 
 def _forms() -> Iterator[str]:

@@ -116,14 +116,15 @@ def story_lines(story: Story, width: int, *, name: str = "") -> Iterator[Line]:
         yield Line("")
         yield from _states(story, width)
     yield Line("")
-    for label, text in _facts_of(f):
+    for label, text in facts_of(f):
         yield from _wrapped(text, width, f"  {label:<10}")
     for after in story.caused:
         yield from _wrapped(f"{after.id} {after.code}: {shown(after.message)}", width,
                             "  follows   ")  # fmt: skip
 
 
-def _facts_of(f: Finding) -> Iterator[tuple[str, str]]:
+def facts_of(f: Finding) -> Iterator[tuple[str, str]]:
+    """What each side took for true, what was, and why that is a fault, each with its label."""
     if f.believed:
         yield "believed", _said(f.believed)
     if f.actual:

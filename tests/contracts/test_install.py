@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,9 @@ def test_what_is_written_in_c_was_built_and_is_used() -> None:
     from hkvtool.recorder.native import compiled, missing
 
     assert compiled is not None or missing.startswith("HKV_NATIVE="), missing
+
+
+def test_the_manual_page_is_where_man_looks() -> None:
+    installed_package()
+    page = Path(sys.prefix, "share", "man", "man1", "hkvtool.1")
+    assert page.read_bytes() == (CHECKOUT / "docs" / "man" / page.name).read_bytes()
