@@ -19,7 +19,8 @@ from hkvtool.recorder.session import say
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.late import Running, running, take_over
 
-_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_SCHEDULER = ("vllm.v1.core.sched.scheduler", "Scheduler", "schedule")
+_MANAGER = ("vllm.v1.core.kv_cache_manager", "KVCacheManager", "__init__")
 
 
 class Beginning:
@@ -28,19 +29,25 @@ class Beginning:
     def __init__(self, attach: Callable[[], Hooks]) -> None:
         self._attach = attach
         self._mutex = RLock()
-        self._gate: Target | None = None
+        self._gates: list[Target] = []
+        self._found = Running([], [], [])
+        self._grown = False
         self._hooks: Hooks | None = None
         self._over = False
 
     def begin(self) -> None:
         """Put the hooks on: now where no engine runs in this process, else at its next step."""
-        found = running()
-        gate = _plans() if found.managers else None
+        self._found = running()
+        gate = _target(*_SCHEDULER) if self._found.managers else None
         if gate is None:
-            self._put_on(found)
+            self._put_on(self._found)
             return
-        self._gate = gate
-        wrap(gate, self._at_next_step(gate, found))
+        self._gates.append(gate)
+        wrap(gate, self._at_next_step(gate))
+        made = _target(*_MANAGER)
+        if made is not None:
+            self._gates.append(made)
+            wrap(made, self._one_more(made))
 
     def end(self) -> bool:
         """Put the engine's own functions back, from any thread; says whether the blocks of an
@@ -58,13 +65,23 @@ class Beginning:
         """What was told of pools, groups and kernels."""
         return [] if self._hooks is None else list(self._hooks.tell.geometry)
 
-    def _at_next_step(self, gate: Target, found: Running) -> Callable[..., Any]:
+    def _one_more(self, made: Target) -> Callable[..., Any]:
+        """An engine that begins while one that stands still is waited for."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self._grown = True
+            return made.function(*args, **kwargs)
+
+        return wrapper
+
+    def _at_next_step(self, gate: Target) -> Callable[..., Any]:
         def wrapper(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             with self._mutex:
-                waits = self._gate is not None and not self._over
+                waits = bool(self._gates) and not self._over
                 self._open()
                 if waits:
                     try:
+                        found = running() if self._grown else self._found
                         config = getattr(scheduler, "vllm_config", None)
                         known = found.configs or ([config] if config else [])
                         self._put_on(replace(found, configs=known))
@@ -82,13 +99,12 @@ class Beginning:
         take_over(self._hooks, found)
 
     def _open(self) -> None:
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            unwrap(gate)
+        while self._gates:
+            unwrap(self._gates.pop())
 
 
-def _plans() -> Target | None:
-    """What begins a step."""
-    scheduler = getattr(sys.modules.get(_SCHEDULER), "Scheduler", None)
-    found = None if scheduler is None else find(scheduler, "schedule")
+def _target(module: str, name: str, function: str) -> Target | None:
+    """A function of the engine that stands at a gate until the hooks are put on."""
+    owner = getattr(sys.modules.get(module), name, None)
+    found = None if owner is None else find(owner, function)
     return found if isinstance(found, Target) else None

@@ -136,3 +136,20 @@ def test_again_after_a_pause(tmp_path: Path, recorded: Recorded) -> None:
         elsewhere(lambda: plugin.stop(recorded))
         drive.drain()
     assert told == 2
+
+
+def test_an_engine_made_while_another_stands_still(tmp_path: Path, recorded: Recorded) -> None:
+    idle, _ = with_an_engine(tmp_path, False)
+    elsewhere(lambda: plugin.start(recorded))
+    scheduler, drive = with_an_engine(tmp_path, False)
+    assert not wrong(recorded, scheduler)
+    groups = [e for e in recorded.folded.events if e["ev"] == "group"]
+    assert sorted({e["form"] for e in groups}) == ["compressed", "swa"]
+    hooks = plugin._begun[0]._hooks
+    assert hooks is not None
+    for one in (idle, scheduler):
+        known = hooks.pool(one.kv_cache_manager.block_pool)
+        mine = [e["group"] for e in groups if e["pool"] == known.name]
+        assert mine and list(known.groups.values()) == mine
+    drive.drain()
+    assert not wrong(recorded, scheduler)
