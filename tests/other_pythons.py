@@ -13,7 +13,10 @@ from pathlib import Path
 
 VERSIONS = ("3.10", "3.12", "3.13")
 ROOMS = ("model", "state", "store", "recorder")
-NEEDS = ("duckdb", "hypothesis", "jsonschema", "numba", "numpy", "pyarrow", "pytest", "typer")
+NEEDS = (
+    "duckdb", "hypothesis", "jsonschema", "numba", "numpy", "pyarrow", "pytest", "pytest-xdist",
+    "typer",
+)  # fmt: skip
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -49,7 +52,7 @@ def pip(folder: Path, *args: str) -> None:
     subprocess.run([folder / "bin/python", "-m", "pip", *quiet, *args], check=True)
 
 
-def main(wheel: str) -> int:
+def main(wheel: str, workers: str) -> int:
     failed = False
     for version in VERSIONS:
         python = interpreter(version)
@@ -60,7 +63,16 @@ def main(wheel: str) -> int:
         pip(folder, "--no-deps", "--force-reinstall", wheel)
         rooms = [f"../tests/{room}" for room in ROOMS if (ROOT / "tests" / room).is_dir()]
         print(f"python {version}: {' '.join(rooms)}", flush=True)
-        options = ("-q", "-c", "../pyproject.toml", "--rootdir=..", "-p", "no:cacheprovider")
+        options = (
+            "-q",
+            "-n",
+            workers,
+            "-c",
+            "../pyproject.toml",
+            "--rootdir=..",
+            "-p",
+            "no:cacheprovider",
+        )
         out = ROOT / "out"
         run = subprocess.run([folder / "bin/python", "-m", "pytest", *options, *rooms], cwd=out)
         failed |= run.returncode != 0
@@ -68,4 +80,4 @@ def main(wheel: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(str(Path(sys.argv[1]).resolve())))
+    sys.exit(main(str(Path(sys.argv[1]).resolve()), sys.argv[2]))
