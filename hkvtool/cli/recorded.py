@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hkvtool.cli.amounts import shown_bytes
 from hkvtool.cli.choosing import rule_codes
+from hkvtool.cli.interrupting import spelled
 from hkvtool.cli.status_line import EXPECTED_BYTES, EXPECTED_EVENTS, expected_a_day
 from hkvtool.cli.traces import counted, progress
 from hkvtool.model.errors import Exit, HkvError, TraceError
@@ -70,6 +71,8 @@ def settings_of(
         named = policy_of(policy)
         if named == Policy.GROW:
             raise SettingsError("--policy grow waits for the disk: an engine must not")
+        if (ring_bytes or RING_BYTES) > (max_bytes or MAX_BYTES):
+            raise SettingsError("--ring-memory is less than the ring of one thread, --ring-size")
         key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
         codes = tuple(sorted(rule_codes([trigger]))) if trigger is not None else ()
         return Settings(
@@ -112,6 +115,10 @@ def ending(folder: str, output: Path, *, force: bool) -> int:
                     place, target, force=force,
                     progress=told and (lambda read, all_: told(100 * read // max(1, all_))),
                 )  # fmt: skip
+        except KeyboardInterrupt:
+            print(f"hkvtool: {shown(folder)} is kept\n  hint: hkvtool ingest "
+                  f"{shown(spelled([place, '-o', target]))}", file=sys.stderr)  # fmt: skip
+            raise
         except HkvError as e:
             empty = "there is no event" in e.what
             whole &= empty

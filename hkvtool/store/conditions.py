@@ -95,8 +95,16 @@ def _names_block(block: int) -> list[str]:
 
 
 def _names_request(req: str) -> str:
+    if _no_unicode(req):
+        # A command line may hold bytes that no trace does.
+        return "false"
     in_json = json.dumps(req, ensure_ascii=False)[1:-1]
     return (
         f"(req IN (SELECT id FROM names WHERE domain = 'req' AND name = {_literal(req)}) "
         f"OR ({_is('dispatch', 'retire')} AND contains(rest, {_literal(in_json)})))"
     )
+
+
+def _no_unicode(text: str) -> bool:
+    """Whether it holds halves of characters, as Python keeps bytes that are no UTF-8."""
+    return any("\ud800" <= c <= "\udfff" for c in text)

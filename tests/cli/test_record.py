@@ -134,6 +134,7 @@ def test_what_cannot_be_recorded_is_refused_before_anything_starts(
         (["-o", str(tmp_path / "t.txt")], "no trace is called so"),
         (["-o", str(tmp_path / "t.duckdb"), "--policy", "stall"], "no policy 'stall'"),
         (["-o", str(tmp_path / "t.duckdb"), "--policy", "grow"], "an engine must not"),
+        (["-o", str(tmp_path / "t.duckdb"), "--ring-memory", "1M"], "less than the ring of one"),
         (["-o", str(tmp_path / "t.duckdb"), "--keep", "soon"], "not a time"),
         (["-o", str(tmp_path / "t.duckdb"), "--max-size", "-3"], "not a size"),
         (["-o", str(tmp_path / "t.duckdb"), "--hash-key", "/none"], ""),
@@ -334,3 +335,18 @@ def test_status_line_says_what_matters() -> None:
         "recording: 1,200 events, 300/s, 3 dropped, 1.0 MiB sealed, 100.0 MiB/day, "
         "matched 78 %, resumed 39 %, disk full"
     )
+
+
+def test_interrupted_while_the_trace_is_made(
+    tmp_path: Path, hkvtool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hkvtool.store.ingesting.ingest", interrupted)
+        outcome = hkvtool("record", "-o", str(tmp_path / "t.duckdb"), "--", *engine(3))
+    assert outcome.code == 130 and "interrupted" in outcome.err
+    said = outcome.err.partition("hint: hkvtool ")[2].partition("\n")[0]
+    assert hkvtool(*shlex.split(said)).code == 0
+    assert (tmp_path / "t.duckdb").is_file()

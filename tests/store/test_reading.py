@@ -154,6 +154,7 @@ def test_each_condition_keeps_what_fits(jsonl, duckdb_of) -> None:
 
             assert positions(req="r1") == [5, 6]
             assert positions(req="7") == positions(req=7) == [4, 6]
+            assert positions(req="r\udcff1") == [], "bytes of a command line that are no UTF-8"
             assert positions(block=("gpu", 7)) == [5, 9, 11]
             assert positions(block=("cpu", 7)) == [7, 8, 10]
             assert positions(block=("cpu", 7), since=8, until=9) == [8]
