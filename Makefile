@@ -64,7 +64,8 @@ tests: install-dev
 # As a user would have it there: nothing that the engine pins may change.
 engines: wheel $(ENGINES)/made sglang
 	$(ENGINE) -m pip --disable-pip-version-check -qq install --no-deps --force-reinstall \
-		out/dist/*.whl
+		out/dist/*.whl ./examples/hkvtool-lmcache
+	rm -rf examples/hkvtool-lmcache/build
 	$(ENGINE_PYTEST) -n $(WORKERS) $(PYTEST_ARGS)
 
 # An environment of its own: it pins another transformers, and its kernels are left out.
@@ -137,6 +138,7 @@ $(ENGINES)/made: constraints/torch.txt constraints/engines.txt
 	$(ENGINE) -m pip --disable-pip-version-check -qq install -r constraints/torch.txt
 	$(ENGINE) -m pip --disable-pip-version-check -qq install -c constraints/torch.txt \
 		-r constraints/engines.txt
+	$(ENGINE) -m pip --disable-pip-version-check -qq install --no-deps lmcache==0.5.6
 	$(ENGINE) -m pip -qq uninstall -y torchvision torchaudio torchcodec
 	touch $@
 

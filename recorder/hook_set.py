@@ -33,6 +33,8 @@ class HookSet:
     """Releases with which the adapter's tests have passed."""
     evidence: ClassVar[tuple[str, ...]]
     """What rules may rely on while every hook holds: classes of `hkv/1`."""
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """Kinds of events told, all of which the adapter's tests come by; none where nobody says."""
     not_seen: ClassVar[tuple[str, ...]] = ()
     """What happens in the engine and is not told, for a person who reads the trace."""
 

@@ -15,6 +15,7 @@ HOUSE: dict[str, str] = {
     "analyzers": "model state store",
     "replay": "model state store kernels analyzers engine",
     "probe": "model",
+    "conformance": "model state recorder store analyzers engine",
     "fleet": "model store analyzers replay",
 }
 BELOW_REPORT = " ".join(HOUSE)

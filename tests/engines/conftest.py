@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from hkvtool.model.event import Event
 from hkvtool.recorder.guard import Guard
 from hkvtool.store.derive_reads import derive_reads
 
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(_EXAMPLES / "hkvtool-lmcache"))
+
 collect_ignore_glob = [
     f"test_{engine}*.py"
-    for engine in ("vllm", "transformers")
+    for engine in ("vllm", "transformers", "lmcache")
     if importlib.util.find_spec(engine) is None
 ]
 
