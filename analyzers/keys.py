@@ -81,7 +81,7 @@ class Keys(Silent):
         for i, name in enumerate(hashes):
             for side in (there, group):
                 held = self.by_hash.get((side.table, str(name))) if side else None
-                if held is not None and _inputs(held.key) != _inputs(event["key"]):
+                if held is not None and inputs(held.key) != inputs(event["key"]):
                     self._clash(event, group, self.ctx.slots(event)[i : i + 1], held)
                     return
 
@@ -99,7 +99,7 @@ class Keys(Silent):
             held = self.by_slot.get(slot)
             if held is None or not hashed(self.ctx.fold, group, slot):
                 continue
-            if _inputs(held.key) != _inputs(event["key"]):
+            if inputs(held.key) != inputs(event["key"]):
                 self._clash(event, group, slots, held)
                 return
 
@@ -131,8 +131,8 @@ def _unequal(one: Published, other: Published) -> bool:
     a, b = one.event, other.event
     whole = one.place == len(a["blocks"]) - 1 and other.place == len(b["blocks"]) - 1
     whole = whole and a.get("tokens") == b.get("tokens")
-    return _inputs(one.key, tokens=whole) != _inputs(other.key, tokens=whole)
+    return inputs(one.key, tokens=whole) != inputs(other.key, tokens=whole)
 
 
-def _inputs(key: Key, *, tokens: bool = False) -> frozenset[str]:
+def inputs(key: Key, *, tokens: bool = False) -> frozenset[str]:
     return frozenset(str(k) for k in key if tokens or not str(k).startswith("tokens="))

@@ -51,6 +51,14 @@ _WORKERS = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Processes on this machine; else one a core."),
 ]
+_SHARED = Annotated[
+    list[str] | None,
+    typer.Option("--shared", metavar="POOL", help="One pool to all that declare it: a tier."),
+]
+_SKEW = Annotated[
+    float,
+    typer.Option("--skew", metavar="MS", min=0, help="How far apart machines' wall clocks may be."),
+]
 _RAY = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="A Ray cluster to do it; `auto` finds one."),
@@ -112,17 +120,15 @@ def check(
     fail_on: FAIL_ON = FailOn.ERROR,
     only: ONLY = None,
     ignore: IGNORE = None,
-    shared: Annotated[
-        list[str] | None,
-        typer.Option("--shared", metavar="POOL", help="One pool to all that declare it: a tier."),
-    ] = None,
+    shared: _SHARED = None,
+    skew: _SKEW = 50.0,
     workers: _WORKERS = None,
     ray: _RAY = None,
 ) -> int:
     """Run every rule over every instance, and say what was found where.
 
-    With --shared also what instances mean by the groups of that pool is held against each other
-    (HKV201, 203, 204, 205). Other rules are not evaluated between instances.
+    With --shared also what instances mean by the groups of that pool is held against each other,
+    and what one loads from it against what the others stored there.
 
     JSON is one object in the contract of `hkvtool check`, each finding with its `instance`.
     Exit codes are those of `hkvtool check` over several traces.
@@ -136,10 +142,11 @@ def check(
         raise HkvError("--shared goes with every rule", hint="leave --only and --ignore away")
     if shared and format not in (CheckFormat.JSON, CheckFormat.TABLE):
         raise HkvError("what lies between instances has no file to stand in", hint="--format json")
-    merged = Merged(str(folder), frozenset(shared or ()))
+    pools = frozenset(shared or ())
+    merged = Merged(str(folder), pools, int(skew * 1e6))
     kept: list[Outcome] = []
     worst = {Exit.OK}
-    for outcome in _outcomes(folder, workers, ray):
+    for outcome in _outcomes(folder, workers, ray, pools):
         if outcome.report is None:
             worst.add(Exit.UNREADABLE)
             tell(outcome.error, where=outcome.instance.name)
@@ -152,6 +159,8 @@ def check(
     said = merged.as_json()
     if any("against" in f and _counts(f, fail_on) for f in said["findings"]):
         worst.add(Exit.FINDINGS)
+    if said["inconclusive"]:
+        worst.add(Exit.INCONCLUSIVE)
     if format is CheckFormat.JSON:
         import json
 
@@ -230,6 +239,8 @@ def why(
 def report(
     folder: _FOLDER,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to, .html.")],
+    shared: _SHARED = None,
+    skew: _SKEW = 50.0,
     workers: _WORKERS = None,
     ray: _RAY = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
@@ -251,7 +262,9 @@ def report(
 
     # That the report could not be written in the end must not turn out after the check.
     Destination(output, force=force)
-    merged = Merged(str(folder)).take(_outcomes(folder, workers, ray))
+    pools = frozenset(shared or ())
+    merged = Merged(str(folder), pools, int(skew * 1e6))
+    merged.take(_outcomes(folder, workers, ray, pools))
     failed = [about for about in merged.instances if "error" in about]
     for about in failed:
         tell(about["error"], where=about["instance"])
@@ -287,10 +300,12 @@ def _fleet(folder: Path) -> list[Instance]:
     return instances(folder)
 
 
-def _outcomes(folder: Path, workers: int | None, ray: str | None) -> Iterator[Outcome]:
-    from hkvtool.fleet.asking import check_instance
+def _outcomes(
+    folder: Path, workers: int | None, ray: str | None, shared: frozenset[str]
+) -> Iterator[Outcome]:
+    from hkvtool.fleet.asking import Check
 
-    return _asked(check_instance, _fleet(folder), workers, ray, f"checking {folder.name}")
+    return _asked(Check(shared), _fleet(folder), workers, ray, f"checking {folder.name}")
 
 
 def _asked(

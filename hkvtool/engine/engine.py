@@ -100,6 +100,12 @@ class Engine:
 
     def run(self, requests: Iterable[Request], note: str = "") -> None:
         """Run requests, given in order of arrival, until all have ended and nothing moves."""
+        for _ in self.turns(requests, note):
+            pass
+
+    def turns(self, requests: Iterable[Request], note: str = "") -> Iterator[int]:
+        """The same a turn at a time, with what the clock says behind each: whoever runs several
+        engines of one place may let them take turns, and set their clocks forward between."""
         self.declare(note)
         arrivals = iter(requests)
         coming = next(arrivals, None)
@@ -118,6 +124,7 @@ class Engine:
                 self.retire(self.in_flight.popleft())
             elif not works and not self._wait(coming):
                 break
+            yield self.now
         if self.scheduler.waiting:
             raise HkvError(
                 f"request {self.scheduler.waiting[0].request.id} can never be admitted: "

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hkvtool.analyzers.between import CODES, between
+from hkvtool.analyzers import across, between
+from hkvtool.analyzers.exchanges import Exchanges
 from hkvtool.fleet.asking import Outcome
 from hkvtool.model.findings import Finding, Loss, Ratios
 from hkvtool.model.rules import Severity
@@ -17,13 +18,19 @@ class Merged:
 
     Findings keep what they say and gain `instance`; their ids, and those they refer to, begin with
     it. A rule is not evaluable where it is so in any instance, and needs what any of them lacks.
-    `shared` names pools that are one and the same to every instance that declares them.
+    `shared` names pools that are one and the same to every instance that declares them; wall
+    clocks of different machines are at most `skew` nanoseconds apart.
     """
 
-    def __init__(self, folder: str, shared: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, folder: str, shared: frozenset[str] = frozenset(), skew: int = across.SKEW
+    ) -> None:
         self.folder = folder
         self.shared = shared
+        self.skew = skew
         self._groups: dict[str, Sequence[Any]] = {}
+        self._exchanged: dict[str, Exchanges] = {}
+        self._exports: dict[tuple[str, int], str] = {}
         self.instances: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
         self.inconclusive: list[str] = []
@@ -53,6 +60,8 @@ class Merged:
         self.events += int(report.trace.get("events", 0))
         self.findings += [_of_instance(instance.name, finding) for finding in report.findings]
         self._groups[instance.name] = [g for g in outcome.groups if g.pool.name in self.shared]
+        if outcome.exchanged is not None:
+            self._took(instance.name, outcome.exchanged, report.findings)
         about["findings"] = {str(severity): report.count(severity) for severity in Severity}
         about["ratios"] = {"asked": report.ratios.asked, "matched": report.ratios.matched,
                            "resumable": report.ratios.resumable}  # fmt: skip
@@ -81,27 +90,75 @@ class Merged:
         ranked = sorted(self._lost.items(), key=lambda item: (-item[1], item[0][0], str(item[0])))
         return [Loss(code, group, tokens) for (code, group), tokens in ranked]
 
+    def _took(self, name: str, exchanged: Exchanges, findings: Iterable[Finding]) -> None:
+        """What an instance exchanged, and which of its exports a finding of its own is about."""
+        self._exchanged[name] = exchanged
+        exports = {moved.begin.pos for moved in exchanged.moved if moved.out}
+        for finding in findings:
+            if not finding.cause:
+                for pos in exports.intersection(finding.events):
+                    self._exports.setdefault((name, pos), finding.id)
+
     def as_json(self) -> dict[str, Any]:
         """One object in the contract of `hkvtool check --format json`."""
         self.ratios.lost_by = self.lost_by
-        apart = between(self._groups, self.shared)
+        apart = between.between(self._groups, self.shared)
+        declared = {(one.finding.code, one.instance, one.finding.group) for one in apart}
+        loaded = across.across(self._exchanged, self.skew)
+        # What the declarations alone show is not said of every load besides.
+        crossing = [
+            one for one in loaded.found
+            if not {(one.finding.code, one.instance, one.finding.group),
+                    (one.finding.code, one.other, one.finding.group)} & declared
+        ]  # fmt: skip
+        both: list[between.Unlike | across.Crossing] = [*apart, *crossing]
         found = [
             {**_of_instance(one.instance, one.finding),
              "against": {"instance": one.other, "event": one.pos}}
-            for one in apart
+            for one in both
         ]  # fmt: skip
         summary = self.summary + Counter(
-            str(one.finding.severity) for one in apart if not one.finding.cause
+            str(one.finding.severity) for one in both if not one.finding.cause
         )
-        return {
+        rules = sorted({*between.CODES, *across.CODES}) if self.shared else []
+        said: dict[str, Any] = {
             "trace": {"path": self.folder, "events": self.events, "instances": self.instances},
-            "between": {"shared": sorted(self.shared), "rules": list(CODES if self.shared else ())},
+            "between": {"shared": sorted(self.shared), "rules": rules, **_counted(loaded)},
             "findings": self.findings + found,
             "not_evaluable": self.not_evaluable,
-            "inconclusive": self.inconclusive,
+            "inconclusive": [*self.inconclusive, *_left_open(loaded)],
             "ratios": self.ratios.as_json(),
             "summary": {str(severity): summary[str(severity)] for severity in Severity},
         }
+        self._carry(said["findings"], loaded)
+        return said
+
+    def _carry(self, findings: list[dict[str, Any]], loaded: across.Across) -> None:
+        """A finding about an export names who loaded it: there its consequences are."""
+        by_id = {finding["id"]: finding for finding in findings}
+        for export, loads in sorted(loaded.carried.items()):
+            root = self._exports.get(export)
+            finding = by_id.get(f"{export[0]}:{root}") if root else None
+            if finding is not None:
+                finding.setdefault("loaded_by", []).extend(
+                    {"instance": name, "event": pos} for name, pos in sorted(loads)
+                )
+
+
+def _counted(loaded: across.Across) -> dict[str, Any]:
+    """How many blocks were exported and loaded, and what was made of the loads."""
+    if not loaded.counts:
+        return {}
+    kinds = ("exports", "loads", "right", "wrong", "own", "order open", "unknown origin")
+    return {"blocks": {kind.replace(" ", "_"): loaded.counts[kind] for kind in kinds}}
+
+
+def _left_open(loaded: across.Across) -> list[str]:
+    return [
+        f"{loader} loaded {count:,} blocks that {exporter} exported; by their clocks it is not "
+        "certain that they were there by then"
+        for (loader, exporter), count in sorted(loaded.open.items())
+    ]
 
 
 def _of_instance(name: str, finding: Finding) -> dict[str, Any]:

@@ -60,6 +60,39 @@ def by_wall(read: Iterable[tuple[int, int, int]]) -> dict[int, Clock]:
     }
 
 
+@dataclass(frozen=True)
+class WallClock:
+    """What a trace's clock is against the wall clock: nanoseconds to add to its times, and how far
+    the pairs of what the two read are from that. Traces of one `host` have one clock."""
+
+    host: str
+    offset: int
+    error: int = 0
+    pairs: int = 1
+
+    @staticmethod
+    def of(said: Any) -> WallClock | None:
+        """As it stands in the first line of a trace; None where there is none, or no sense."""
+        if not isinstance(said, Mapping):
+            return None
+        numbers = [said.get("offset"), said.get("error", 0), said.get("pairs", 1)]
+        if not all(type(n) is int for n in numbers) or min(numbers[1:]) < 0:
+            return None
+        return WallClock(str(said.get("host", "")), *numbers)
+
+    @staticmethod
+    def by_pairs(host: int, pairs: Iterable[tuple[int, int]]) -> WallClock:
+        """Of pairs of times, the clock's own and the wall's, read at the same moments."""
+        apart = [wall - own for own, wall in pairs]
+        offset = round(median(apart))
+        error = max(abs(one - offset) for one in apart)
+        return WallClock(f"{host & 0xFFFFFFFF:08x}", offset, error, len(apart))
+
+    def fact(self) -> dict[str, Any]:
+        """As it stands in the first line of a trace."""
+        return asdict(self)
+
+
 @dataclass
 class Edges:
     """What happened on which machine of each thing that is begun on one and ended on another."""

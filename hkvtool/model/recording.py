@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hkvtool.model.clocks import Clock, Edges, by_edges, by_wall
+from hkvtool.model.clocks import Clock, Edges, WallClock, by_edges, by_wall
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event, lane_of
 from hkvtool.model.manifest import MANIFEST, SEGMENT_SUFFIX, Sealed, read_manifest
@@ -117,6 +117,7 @@ def read_recordings(
         raise TraceError(f"{os.path.join(folders[0], name)} cannot be read: {why}")
     found.clocks = _clocks(folders, writers, rows_of)
     added = {host: clock.added for host, clock in found.clocks.items()}
+    wall = _wall_clock(folders, writers)
     merged = heapq.merge(
         *(writer.read(found, rows_of, added.get(writer.host, 0)) for writer in writers), key=_time
     )
@@ -125,6 +126,8 @@ def read_recordings(
         if flags & STAMPED:
             data.setdefault("ts", ts)
             count_on_lane(data, lanes)
+            if wall is not None and data.get("ev") == "trace":
+                data.setdefault("clock", wall.fact())
         yield Event.of(pos, data)
 
 
@@ -148,6 +151,25 @@ def _clocks(
             for ts, _, data in writer.read(unused, rows_of, clocks[writer.host].offset):
                 edges.see(writer.host, ts, data)
     return by_edges(clocks, edges)
+
+
+def _wall_clock(
+    folders: Sequence[str | os.PathLike[str]], writers: list[Writer]
+) -> WallClock | None:
+    """The clock that the events' times are by: that of the first machine."""
+    if not writers:
+        return None
+    host = writers[0].host
+    pairs = [
+        (p.started, p.wall)
+        for w in writers if w.host == host for p in w.parts.values() if p.wall
+    ]  # fmt: skip
+    pairs += [
+        (segment.monotonic, segment.sealed_at)
+        for folder in folders for segment in read_manifest(os.fspath(folder))
+        if segment.host == host and segment.monotonic
+    ]  # fmt: skip
+    return WallClock.by_pairs(host, pairs) if pairs else None
 
 
 def count_on_lane(data: dict[str, Any], lanes: dict[str, int]) -> None:

@@ -52,6 +52,16 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+def exchanged(blocks: dict[str, int]) -> str:
+    """How much went between instances, and what is known of it."""
+    text = f"{blocks['exports']:,} blocks exported, {blocks['loads']:,} loaded"
+    told = {"right": "right", "wrong": "wrong", "own": "stored by the loader alone",
+            "order_open": "of which the clocks leave open whether they came in time",
+            "unknown_origin": "of unknown origin, not evaluable"}  # fmt: skip
+    parts = [f"{blocks[key]:,} {words}" for key, words in told.items() if blocks[key]]
+    return f"{text}: {', '.join(parts)}" if parts else text
+
+
 def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     """The merged report as lines."""
     about, ratios, summary = said["trace"], said["ratios"], said["summary"]
@@ -88,6 +98,8 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     if said["between"]["shared"]:
         codes, pools = said["between"]["rules"], said["between"]["shared"]
         yield f"between instances, on {shown(', '.join(pools))}: {', '.join(codes)}"
+        if "blocks" in said["between"]:
+            yield f"  {exchanged(said['between']['blocks'])}"
     else:
         yield "between instances nothing was evaluated; --shared POOL names a tier that they share"
     for why in said["inconclusive"][:MOST_ROWS]:
