@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,22 +29,30 @@ def commands(page: str) -> list[tuple[str, int]]:
 
 def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "fixtures").symlink_to(str(shipped()))
+    # As in the checkout, where what is not installed lies under the package's name.
+    shutil.copy(PAGE.parents[1] / "pyproject.toml", tmp_path)
+    (tmp_path / "hkvtool").mkdir()
+    (tmp_path / "hkvtool" / "__init__.py").write_text("raise ImportError('the checkout itself')\n")
     bin = tmp_path / "bin"
     bin.mkdir()
-    for name, module in (("hkvtool", ["-m", "hkvtool"]), ("python", [])):
+    for name, run in (("hkvtool", "hkvtool.__main__.main"), ("pytest", "pytest.main")):
+        module, _, function = run.rpartition(".")
         script = bin / name
-        script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *module])} "$@"\n')
+        script.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom {module} import {function} as run\nsys.exit(run())\n"
+        )
         script.chmod(0o755)
     env = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "100"}
     said = {}
     told = commands(PAGE.read_text())
     assert len(told) == 12
     for line, code in told:
-        run = subprocess.run(
+        done = subprocess.run(
             ["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True
         )
-        assert run.returncode == code, f"{line}\n{run.stdout}{run.stderr}"
-        said[line.partition("#")[0].strip()] = run.stdout + run.stderr
+        assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
+        said[line.partition("#")[0].strip()] = done.stdout + done.stderr
+    assert "1 failed" in said["pytest -q test_fractured_prefix.py"]
     assert "third resumes at token 256" in said["hkvtool check bug.duckdb"]
     assert "nobody else read it" in said["hkvtool why bug.duckdb third"]
     replayed = said["hkvtool replay bug.duckdb --finding F1"]
