@@ -83,28 +83,43 @@ def _wrong_salt(module: Any) -> None:
 def _wrong_blocks(module: Any) -> None:
     cls = module.GPUModelRunner
     original = cls._update_states
-    others: dict[int, list[int]] = {}
+    others: dict[int, dict[int, int]] = {}
+    """By group: blocks that hold what some request wrote still, and how its prompt begins."""
 
     def update(self: Any, scheduler_output: Any) -> Any:
         broken = fault()
         groups = self.kv_cache_config.kv_cache_groups
+        for fresh in scheduler_output.scheduled_cached_reqs.new_block_ids:
+            _forget(others, fresh or ())
         for new in scheduler_output.scheduled_new_reqs:
+            begin = new.prompt_token_ids[0]
+            _forget(others, new.block_ids)
             for i, (group, table) in enumerate(zip(groups, new.block_ids, strict=True)):
                 spec = group.kv_cache_spec
                 count = new.num_computed_tokens // spec.block_size
-                held = [b for b in table if b]
-                theirs = [b for b in others.get(i, ()) if b not in held]
+                theirs = [b for b, first in others.get(i, {}).items() if first != begin]
                 if count and theirs:
                     _break(broken, spec, table, count, theirs[-1])
-                others[i] = [*others.get(i, [])[-20:], *held[:1]]
+                elif table and table[-1]:
+                    # The last: those before have left the window when the prompt is through.
+                    others.setdefault(i, {})[table[-1]] = begin
         return original(self, scheduler_output)
 
     cls._update_states = update
 
 
+def _forget(others: dict[int, dict[int, int]], tables: Any) -> None:
+    """What is given to a request, in whichever group, is about to be written, or its own."""
+    for table in tables:
+        for kept in others.values():
+            for block in table:
+                kept.pop(block, None)
+
+
 def _break(broken: str, spec: Any, table: list[int], count: int, theirs: int) -> None:
     """Put another request's block, or none, where a hit's is; for this request only. Two blocks of
-    its own in the wrong order would not do: attention sums over them, whatever their order."""
+    its own in the wrong order would not do: attention sums over them, whatever their order. Nor
+    would a block of one that begins alike: it may hold the same."""
     windowed = getattr(spec, "sliding_window", None) is not None
     recurrent = hasattr(spec, "mamba_type")
     if broken == "stale window" and windowed:
