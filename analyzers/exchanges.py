@@ -6,7 +6,7 @@ so that it can be sent from where the trace lies to where all of them are brough
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -362,29 +362,3 @@ def _pair(value: Any) -> tuple[int, int] | None:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-_HOLDING = frozenset({"alloc", "touch", "free", "pin", "unpin", "state", "zero", "fingerprint"})
-
-
-def by_itself(events: Iterable[Event], shared: frozenset[str]) -> Iterator[Event]:
-    """A trace without what only all engines of a shared pool together can tell: what its places
-    hold, and who holds them. Another engine may have written there since this one looked."""
-    groups: dict[str, bool] = {}
-    for event in events:
-        if event.problem is not None:
-            yield event
-            continue
-        if event.ev == "group":
-            groups[str(event["group"])] = str(event["pool"]) in shared
-        elif event.ev in _HOLDING:
-            pool = event.get("pool")
-            named = str(pool) in shared if pool is not None else groups.get(str(event.get("group")))
-            if named:
-                continue
-        elif event.ev in ("store_begin", "load_begin") and "peer" in event:
-            pool = event.get("to" if event.ev == "store_begin" else "from")
-            if str(pool) in shared:
-                data = {key: value for key, value in event.data.items() if key != "peer"}
-                event = Event(event.pos, event.ev, data)
-        yield event

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkvtool.cli.fleet import RAY
 from hkvtool.cli.interrupting import cached, interruptible, spelled
 from hkvtool.cli.picking import root_finding
 from hkvtool.cli.traces import (
@@ -26,7 +28,9 @@ from hkvtool.model.findings import Finding, Report
 from hkvtool.model.text import event_line, shown
 
 if TYPE_CHECKING:
-    from hkvtool.replay.arms import Setting
+    from hkvtool.fleet.on_ray import Cluster
+    from hkvtool.fleet.searching import Caches
+    from hkvtool.replay.elsewhere import Elsewhere
     from hkvtool.replay.explore import Exploration
     from hkvtool.replay.scheduled import Scheduled
     from hkvtool.replay.schedules import Failure
@@ -63,6 +67,7 @@ def command(
         typer.Option("--state", help="Keeps what was run, and goes on with it; else in the cache."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew.")] = False,
+    ray: RAY = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> int:
     """Search the orders that a trace leaves open for one in which a read gets other bytes.
@@ -70,6 +75,7 @@ def command(
     Recorded outcomes are forced, so a failing order is feasible under recorded control flow;
     with --redecide an allocation or a hit that comes out otherwise in an order does. What fails is
     run on real caches too. Ctrl-C ends with what was found; the command that is printed goes on.
+    With --ray a cluster runs schedules and caches, and what is found is the same.
     Exits with 1 where an order fails, 0 where none does among all, 4 where none was found among
     those run.
     """
@@ -93,11 +99,11 @@ def command(
             report, chosen = _race(events, finding, trace)
             wanted = frozenset((str(chosen.pool), b) for b in chosen.blocks)
     found = window(events, wanted, chosen.events if chosen else [], forced=not redecide)
-    caches = _Caches(events, wanted, report, chosen) if confirm and not redecide else None
+    caches = _caches(events, found, wanted, report, chosen) if confirm and not redecide else None
     if schedule is not None:
         order = unspell(found, schedule)
         failure = Runner(found).run(order)
-        on_caches = caches.run(found, schedule) if caches and failure else None
+        on_caches = caches(schedule) if caches and failure else None
         _print_one(found, schedule, failure, on_caches, format)
         return Exit.FINDINGS if failure else Exit.OK
     kept = state or cached("explore", f"{fingerprint(found)}-{seed}")
@@ -107,9 +113,14 @@ def command(
         print(
             f"goes on behind {known.ran:,} schedules, kept in {shown(str(kept))}", file=sys.stderr
         )
-    with interruptible() as stopped, progress("searching", budget) as told:
-        seen = explore(found, budget=budget, seed=seed, stopped=stopped, known=known, told=told)
-    proofs = [caches.run(found, one.schedule) for one in seen.found[:_CONFIRMED]] if caches else []
+    with _cluster(ray) as there:
+        with interruptible() as stopped, progress("searching", budget) as told:
+            seen = explore(
+                found, budget=budget, seed=seed, stopped=stopped, known=known, told=told,
+                elsewhere=_elsewhere(there, found),
+            )  # fmt: skip
+        failing = [one.schedule for one in seen.found[:_CONFIRMED]]
+        proofs = _proofs(there, caches, failing) if caches else []
     if format is Format.JSON:
         print_json(_account(seen, chosen, budget, proofs))
     else:
@@ -119,7 +130,7 @@ def command(
     if not (seen.found or seen.complete):
         named = [("--finding", chosen.id if chosen else None), ("--block", block),
                  ("--request", request), ("--seed", seed), ("--budget", budget),
-                 ("--state", state)]  # fmt: skip
+                 ("--state", state), ("--ray", ray)]  # fmt: skip
         words = [word for option, value in named if value is not None for word in (option, value)]
         flags = ["--redecide"] if redecide else []
         said = "stopped" if seen.stopped else "the budget is used up"
@@ -147,27 +158,40 @@ def _known(read: Callable[[], Searched | None], asked_for: bool) -> Searched | N
         return None
 
 
-class _Caches:
-    """Real caches for the schedules of one window; the trace is learned from once."""
+def _caches(
+    events: list[Event], window: Window, places: frozenset[tuple[str, int]],
+    report: Report | None, finding: Finding | None,
+) -> Caches:  # fmt: skip
+    from hkvtool.fleet.searching import Caches
 
-    def __init__(
-        self, events: list[Event], places: frozenset[tuple[str, int]], report: Report | None,
-        finding: Finding | None,
-    ) -> None:  # fmt: skip
-        self._events = events
-        self._about = places, report, finding
-        self._setting: Setting | None = None
+    return Caches(events, window, places, report, finding)
 
-    def run(self, window: Window, schedule: str) -> Scheduled:
-        from hkvtool.replay.arms import Setting, survey
-        from hkvtool.replay.scheduled import on_caches
-        from hkvtool.replay.schedules import unspell
 
-        if self._setting is None:
-            self._setting = Setting(self._events, survey(self._events))
-        places, report, finding = self._about
-        order = unspell(window, schedule)
-        return on_caches(self._setting, window, order, places, report, finding)
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Cluster | None]:
+    if address is None:
+        yield None
+        return
+    from hkvtool.fleet.on_ray import cluster
+
+    with cluster(address) as there:
+        yield there
+
+
+def _elsewhere(there: Cluster | None, window: Window) -> Elsewhere | None:
+    if there is None:
+        return None
+    from hkvtool.fleet.searching import OnCluster
+
+    return OnCluster(there, window)
+
+
+def _proofs(there: Cluster | None, caches: Caches, schedules: list[str]) -> list[Scheduled]:
+    if there is None:
+        return [caches(schedule) for schedule in schedules]
+    from hkvtool.fleet.searching import on_caches_of
+
+    return on_caches_of(there, caches, schedules)
 
 
 def _race(events: list[Event], asked: str | None, trace: str) -> tuple[Report, Finding]:

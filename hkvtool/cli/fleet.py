@@ -59,7 +59,7 @@ _SKEW = Annotated[
     float,
     typer.Option("--skew", metavar="MS", min=0, help="How far apart machines' wall clocks may be."),
 ]
-_RAY = Annotated[
+RAY = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="A Ray cluster to do it; `auto` finds one."),
 ]
@@ -123,7 +123,7 @@ def check(
     shared: _SHARED = None,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
-    ray: _RAY = None,
+    ray: RAY = None,
 ) -> int:
     """Run every rule over every instance, and say what was found where.
 
@@ -189,7 +189,7 @@ def why(
     ],
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
     workers: _WORKERS = None,
-    ray: _RAY = None,
+    ray: RAY = None,
 ) -> int:
     """Say in which instances a request was, and whether the KV state of any is to blame.
 
@@ -242,7 +242,7 @@ def report(
     shared: _SHARED = None,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
-    ray: _RAY = None,
+    ray: RAY = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> int:
     """Write one HTML file: what was found in which instance, and the ratios of each.

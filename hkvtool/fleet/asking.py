@@ -6,25 +6,19 @@ fleet its report.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hkvtool.analyzers.alone import check_alone
 from hkvtool.analyzers.between import declared_groups
-from hkvtool.analyzers.check import check
-from hkvtool.analyzers.exchanges import Exchanges, by_itself, exchanges
+from hkvtool.analyzers.exchanges import Exchanges, exchanges
 from hkvtool.analyzers.long_check import check_trace
 from hkvtool.analyzers.verdict import Why, why
 from hkvtool.fleet.instances import Instance, open_instance
 from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Report
-from hkvtool.state.fold import PLAIN_LIMIT
 from hkvtool.store.identity import request_in
-from hkvtool.store.opening import open_trace
-from hkvtool.store.trace import Trace
-from hkvtool.store.writer import TraceWriter
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Check:
                 here = self.shared & {str(e["pool"]) for e in trace.control if e.ev == "pool"}
                 if not here:
                     return Outcome(instance, check_trace(trace), groups=groups)
-                report = _by_itself(trace, here)
+                report = check_alone(trace, here)
                 return Outcome(instance, report, "", groups, exchanges(trace, here))
         except HkvError as e:
             return Outcome(instance, None, e.what)
@@ -75,22 +69,6 @@ class Check:
 
 check_instance = Check()
 """Of an instance that shares nothing."""
-
-
-def _by_itself(trace: Trace, shared: frozenset[str]) -> Report:
-    """The check of what an instance can tell without the others."""
-    told = by_itself(trace.events(), shared)
-    if trace.count < PLAIN_LIMIT:
-        report = check(told)
-    else:
-        with tempfile.TemporaryDirectory(prefix="hkvtool-") as aside:
-            copy = os.path.join(aside, "alone.duckdb")
-            with TraceWriter(copy) as writer:
-                writer.write(told)
-            with open_trace(copy) as alone:
-                report = check_trace(alone)
-    report.trace["events"] = trace.count
-    return report
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,11 @@ class Frontier:
         """Nothing is tried yet."""
         return cls([(0, enabled(window, 0), 0)])
 
+    def copy(self) -> Frontier:
+        """The same place, from where another may go on."""
+        frames = [(done, list(todo), sleep) for done, todo, sleep in self.frames]
+        return Frontier(frames, list(self.path), self.orders, self.blocked)
+
 
 @dataclass(frozen=True)
 class Certificate:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from hkvtool.replay.certify import Certificate, Frontier, certify
-from hkvtool.replay.samplers import portfolio
-from hkvtool.replay.schedules import Failure, Runner, directed, spell, unspell
+from hkvtool.replay.elsewhere import Elsewhere, inequivalent, of_orders, of_samples
+from hkvtool.replay.samplers import sample
+from hkvtool.replay.schedules import Failure, directed, spell, unspell
 from hkvtool.replay.searched import Remembering, Searched
 from hkvtool.replay.window import Window
 
@@ -86,10 +86,12 @@ class Exploration:
 def explore(
     window: Window, *, budget: int = 2000, seed: int = 0, stopped: Stopped = lambda: False,
     known: Searched | None = None, told: Callable[[int], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Exploration:  # fmt: skip
     """Search a window with at most `budget` schedules; ends early where something fails.
 
-    `known` is what an earlier search of the window left: nothing that it ran is run again.
+    `known` is what an earlier search of the window left: nothing that it ran is run again. With
+    `elsewhere` others run the schedules, and what comes of it is the same.
     """
     known = Searched.of(window, seed) if known is None else known
     out = Exploration(window, seed, known)
@@ -128,23 +130,30 @@ def explore(
     if out.found:
         over()
         return out
-    _deeper(out, runner, budget, over, note)
+    _deeper(out, runner, budget, over, note, elsewhere)
     over()
     return out
 
 
 def _deeper(
-    out: Exploration, runner: Runner, budget: int, over: Stopped,
-    note: Callable[[str, Sequence[int], Failure | None, int], None],
+    out: Exploration, runner: Remembering, budget: int, over: Stopped,
+    note: Callable[[str, Sequence[int], Failure | None, int], None], elsewhere: Elsewhere | None,
 ) -> None:  # fmt: skip
     """Sleep sets and samples in turn: a small window is settled for good before chance is asked."""
     window, known = out.window, out.known
     before = known.ran - runner.ran
-    known.frontier = known.frontier or Frontier.of(window)
+    at = known.frontier = known.frontier or Frontier.of(window)
 
     def certified(most: int) -> bool:
-        at = known.frontier
-        out.certificate = certify(window, runner, max(1, most), stopped=over, at=at)
+        most = max(1, most)
+        told = of_orders(elsewhere, inequivalent(window, at, most)) if elsewhere else None
+        runner.told = told
+        try:
+            out.certificate = certify(window, runner, most, stopped=over, at=at)
+        finally:
+            runner.told = None
+            if told is not None:
+                told.close()
         known.complete = out.certificate.complete
         for order, failure in out.certificate.failing:
             note(CERTIFICATE, order, failure, before + runner.ran)
@@ -152,11 +161,23 @@ def _deeper(
 
     if certified((budget - runner.ran) // 4):
         return
-    most = max(0, (budget - runner.ran) // 2)
-    for by, order in islice(portfolio(window, out.seed), known.sampled, known.sampled + most):
-        if out.found or over():
-            return
-        known.sampled += 1
-        note(by, order, runner.run(order), before + runner.ran)
+    first = known.sampled
+    end = first + max(0, (budget - runner.ran) // 2)
+    told = None if elsewhere is None else of_samples(elsewhere, out.seed, first, end)
+    try:
+        for number in range(first, end):
+            if out.found or over():
+                return
+            known.sampled += 1
+            verdict = next(told) if told is not None else None
+            if verdict is not None and not verdict[1]:
+                runner.take(verdict, ())
+                continue
+            by, order = sample(window, out.seed, number)
+            failure = runner.take(verdict, order) if verdict else runner.run(order)
+            note(by, order, failure, before + runner.ran)
+    finally:
+        if told is not None:
+            told.close()
     if not out.found:
         certified(budget - runner.ran)

@@ -6,7 +6,6 @@ al., "A randomized scheduler with probabilistic guarantees of finding bugs" (ASP
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 from hkvtool.replay.schedules import enabled
@@ -73,10 +72,12 @@ def pct(window: Window, random: Random, depth: int) -> list[int]:
 DEPTHS = (2, 3, 5)
 
 
-def portfolio(window: Window, seed: int) -> Iterator[tuple[str, list[int]]]:
-    """Schedules without end: half by POS, half by PCT of several depths."""
-    random = Random(seed)
-    while True:
-        for depth in DEPTHS:
-            yield "POS", pos(window, random)
-            yield f"PCT {depth}", pct(window, random, depth)
+def sample(window: Window, seed: int, number: int) -> tuple[str, list[int]]:
+    """One schedule of the portfolio and who made it: half are by POS, half by PCT of several
+    depths. Each is drawn for itself, so that whoever runs them may begin anywhere."""
+    random = Random(f"{seed}:{number}")
+    turn, other = divmod(number, 2)
+    if not other:
+        return "POS", pos(window, random)
+    depth = DEPTHS[turn % len(DEPTHS)]
+    return f"PCT {depth}", pct(window, random, depth)

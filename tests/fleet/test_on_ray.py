@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from replay.orders import harmless
 
+from hkvtool.bench.explore import scattered
 from hkvtool.cli.app import main
 from hkvtool.fleet.asking import Outcome, check_instance
 from hkvtool.fleet.instances import Instance, instances
 from hkvtool.fleet.on_ray import ask_on_ray
+from hkvtool.fleet.on_ray import cluster as connected
+from hkvtool.fleet.searching import OnCluster
+from hkvtool.replay.explore import Exploration, explore
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -102,3 +107,51 @@ def test_an_address_where_nothing_listens_is_told_at_once(
     (tmp_path / "a.jsonl").write_text("{}\n")
     assert main(["fleet", "check", str(tmp_path), "--ray", "127.0.0.1:1"]) == 2
     assert "no Ray cluster at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def told_of(seen: Exploration) -> Any:
+    """All that a search says, and all that it leaves for the next."""
+    return (
+        seen.verdict, [(f.by, f.run, f.schedule, f.key) for f in seen.found], seen.sampled,
+        seen.certificate, seen.known.as_json(),
+    )  # fmt: skip
+
+
+def test_a_search_on_a_cluster_is_the_search_alone_also_where_a_node_is_killed(
+    cluster: Any,
+) -> None:
+    for found, budget in ((scattered(4, 6, 2, 3), 300), (harmless(3, 2), 1500)):
+        with connected(cluster.address) as there:
+            seen = explore(found, budget=budget, elsewhere=OnCluster(there, found))
+        assert told_of(seen) == told_of(explore(found, budget=budget))
+    asked = 0
+
+    def kill() -> bool:
+        """Some portions in, when many more are handed out."""
+        nonlocal asked
+        asked += 1
+        if asked == 300:
+            cluster.remove_node(cluster.second, allow_graceful=False)
+        return False
+
+    found = harmless(3, 2)
+    with connected(cluster.address) as there:
+        seen = explore(found, budget=1500, stopped=kill, elsewhere=OnCluster(there, found))
+    assert asked > 300
+    assert told_of(seen) == told_of(explore(found, budget=1500))
+
+
+def test_the_command_finds_on_a_cluster_what_it_finds_alone(
+    cluster: Any, cases: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What fails there is run on real caches there too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    said = []
+    for how in ([], ["--ray", cluster.address]):
+        capsys.readouterr()
+        code = main(["explore", str(cases["B16"].bad), "--format", "json", "--fresh", *how])
+        said.append((code, json.loads(capsys.readouterr().out)))
+    assert said[0] == said[1]
+    assert said[0][0] == 1
+    assert said[1][1]["found"][0]["caches"]["verdict"] == "confirmed"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from replay.orders import harmless
 
 from hkvtool.analyzers import check
 from hkvtool.bench.explore import scattered
@@ -19,27 +20,9 @@ from hkvtool.replay.explore import explore
 from hkvtool.replay.scheduled import on_caches
 from hkvtool.replay.schedules import Runner, spell, unspell
 from hkvtool.replay.searched import Searched, load
-from hkvtool.replay.window import Window, window
+from hkvtool.replay.window import window
 
 Reading = Callable[..., list[Event]]
-
-
-def _harmless(lanes: int = 3, turns: int = 2) -> Window:
-    """Lanes that take, fill, read and give back the same blocks in any order: none fails."""
-    lines: list[dict[str, Any]] = [
-        {"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 100},
-        {"ev": "group", "group": "kv", "form": "compressed", "pool": "gpu", "block_tokens": 16},
-    ]
-    for turn in range(turns):
-        for lane in range(lanes):
-            which = {"group": "kv", "blocks": [1 + turn], "req": f"r{lane}.{turn}",
-                     "actor": f"worker:{lane}"}  # fmt: skip
-            lines += [
-                {"ev": "alloc", **which}, {"ev": "write", "tokens": [0, 16], **which},
-                {"ev": "use", "tokens": [0, 16], **which}, {"ev": "free", **which},
-            ]  # fmt: skip
-    events = [Event.of(pos, data) for pos, data in enumerate(lines, 1)]
-    return window(events, frozenset(("gpu", block) for block in range(100)), forced=False)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -67,7 +50,7 @@ def test_a_certificate_goes_on_and_comes_to_the_same(
 
 
 def test_a_stopped_search_runs_nothing_again(tmp_path: Path) -> None:
-    found = _harmless(lanes=2)
+    found = harmless(lanes=2)
     whole = explore(found, budget=3000)
     assert whole.certificate is not None and not whole.found
     asked = 0
