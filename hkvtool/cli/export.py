@@ -14,6 +14,9 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hkvtool.model.event import Event
     from hkvtool.store import Trace
 
 
@@ -56,6 +59,13 @@ def command(
             "needs the extra `perfetto`.",
         ),
     ] = None,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private",
+            help="JSON lines in which requests, clients, tenants and hashes are numbers.",
+        ),
+    ] = False,
     finding: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +74,10 @@ def command(
     ] = None,
 ) -> None:
     """Write a trace out as hkv/1 JSON lines, as Parquet, as a test, or for the Perfetto viewer.
+
+    With --private they can be shared: who asked for what is not in them, nor notes, an engine's own
+    words and the time of day; findings are the same. Names of pools, groups, lanes and the engine
+    stay, and so do token counts and times between events.
 
     JSON lines stand on the line of their position. A name that ends in .gz is compressed.
     Parquet has one row an event, names in place of numbers; `import` reads it back. A test is one
@@ -77,6 +91,11 @@ def command(
 
     if finding is not None and format is not Format.PYTEST:
         raise HkvError("--finding belongs to --format pytest")
+    if private and format is not Format.JSONL:
+        raise HkvError(
+            "--private belongs to --format jsonl",
+            hint=f"`hkvtool export` of what it wrote makes {format.value} of it",
+        )
     if encoding is not None and format is not Format.PERFETTO:
         raise HkvError("--encoding belongs to --format perfetto")
     if output is not None and str(output) != "-":
@@ -89,7 +108,7 @@ def command(
         if output is None or str(output) == "-":
             if format in (Format.PARQUET, Format.PERFETTO):
                 raise HkvError(f"{format.value} is written to a file", hint="name it with -o")
-            _to_stdout(opened)
+            _to_stdout(opened, private)
             return
         if format is Format.PERFETTO:
             packets = encoding is Encoding.PROTOBUF or (
@@ -102,7 +121,7 @@ def command(
                     count = export_parquet(opened, output, force=force, progress=told)
                 else:
                     with writing(output, force=force) as stream:
-                        count = export_jsonl(opened, stream, told)
+                        count = export_jsonl(opened, stream, told, _change(private))
     print(f"{shown(output)}: {counted(count, 'event')}", file=sys.stderr)
 
 
@@ -145,13 +164,20 @@ def _write_test(
     print(f"{shown(output)}: a test of {counted(len(events), 'event')}", file=sys.stderr)
 
 
-def _to_stdout(trace: Trace) -> None:
+def _change(private: bool) -> Callable[[Event], Event] | None:
+    from hkvtool.model.pseudonyms import Pseudonyms
+
+    return Pseudonyms() if private else None
+
+
+def _to_stdout(trace: Trace, private: bool) -> None:
     from hkvtool.model.jsonl import write_line
     from hkvtool.store.exporting import export_jsonl
 
+    change = _change(private)
     if sys.stdout.isatty():
-        for event in trace.events():
+        for event in map(change, trace.events()) if change else trace.events():
             print(for_screen(write_line(event)))
     else:
-        export_jsonl(trace, sys.stdout.buffer)
+        export_jsonl(trace, sys.stdout.buffer, change=change)
         sys.stdout.buffer.flush()

@@ -82,7 +82,10 @@ def block_map(heat: Heat, pool: str, clock: bool) -> dict[str, Any]:
             y=alt.Y("b:Q", title=f"block of {pool}", scale=alt.Scale(nice=False, reverse=True)),
             y2="c:Q",
             color=alt.Color("form:N", scale=_scale(_FORMS)),
-            opacity=alt.Opacity("state:O", scale=_scale(_STATES), sort=list(_STATES)),
+            opacity=alt.Opacity(
+                "state:O", scale=_scale(_STATES), sort=list(_STATES),
+                legend=alt.Legend(symbolFillColor="#808890"),
+            ),
             tooltip=["form:N", "state:N", alt.Tooltip("n:Q", title="blocks that hold something"),
                      alt.Tooltip("b:Q", title="from block"), alt.Tooltip("t:Q", format=".3f")],
         ).properties(height=300).interactive(),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from hkvtool.model.event import Event
 from hkvtool.model.jsonl import write_line
 from hkvtool.store.destination import Destination
 from hkvtool.store.trace import Trace
@@ -21,10 +22,18 @@ _MAX_BLANK_LINES = 1 << 20
 _TOLD_EVERY = 4096
 
 
-def export_jsonl(trace: Trace, stream: IO[bytes], progress: Progress | None = None) -> int:
-    """Write every event on the line of its `pos`, blank lines between; returns how many."""
+def export_jsonl(
+    trace: Trace,
+    stream: IO[bytes],
+    progress: Progress | None = None,
+    change: Callable[[Event], Event] | None = None,
+) -> int:
+    """Write every event on the line of its `pos`, blank lines between; returns how many.
+
+    `change` is made to each, in order.
+    """
     line = written = 0
-    for event in trace.events():
+    for event in map(change, trace.events()) if change else trace.events():
         gap = event.pos - line - 1
         if 0 < gap <= _MAX_BLANK_LINES:
             stream.write(b"\n" * gap)
