@@ -2,14 +2,14 @@
 
 What the screen (`screen_loop`) does not surely find right, the rules look at: the whole trace from
 its start, so that nothing is judged by halves. Where everything is right, the rules have only been
-asked about the rare events: declarations, lookups, resumes, buffers, captures, the life of
-requests.
+asked about the rare events: declarations, buffers, captures, and lookups and resumes that the
+screen is not sure of.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,39 @@ from hkvtool.analyzers.check import Check
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.group_intersection import GroupIntersection
 from hkvtool.analyzers.progress import Progress
+from hkvtool.analyzers.screen_asked import asked, columns
 from hkvtool.analyzers.screen_declared import take_in
 from hkvtool.analyzers.screen_fold import ScreenedFold, Suspicious, TakenIn
+from hkvtool.analyzers.screen_lookups import drop
 from hkvtool.analyzers.screen_loop import lane_of
 from hkvtool.analyzers.screen_sql import plain_enough, sizes, too_long
 from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
-from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR
+from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS
 from hkvtool.model.evidence import evidence_of
 from hkvtool.model.findings import Report
-from hkvtool.model.rows import MISSING
+from hkvtool.model.rows import MISSING, Row, decode
 from hkvtool.state import arrays as a
 from hkvtool.state.batch import Batch
+from hkvtool.state.codes import DISPATCH, SIGNAL, WAIT
+from hkvtool.state.requests import Request
+from hkvtool.store.columns import IN_BATCH
 from hkvtool.store.trace import CONTROL_KINDS
 
-QUIET = frozenset({"dispatch", "retire", "signal", "wait"})
-"""Rare events of which only a note is taken."""
-
 LIFE = frozenset({"admit", "abort", "finish"})
-"""Rare events that the loop takes in as it goes; the rules are told of them later."""
+"""Events that the rules are told of where they keep account of a request."""
 
-RARE = QUIET | CONTROL_KINDS | {
-    "lookup", "resume", "refuse", "preempt", "select", "buffer", "capture", "launch",
-} | LIFE  # fmt: skip
+LOUD = CONTROL_KINDS | {"refuse", "preempt", "select", "buffer", "capture", "launch"}
+"""Events that the rules are always asked about."""
+
+_LOUD = np.array(sorted(EVENTS[kind].code for kind in LOUD))
 
 STEPS_NOTED = 4096
 
-_BATCH = 1 << 13
+_BATCH = 1 << 14
+
+_KEPT = 64
+"""Batches whose lookups and resumes are at hand."""
 
 
 def screened(trace: Any, told: Callable[[int], None] | None = None) -> Report | None:
@@ -78,9 +84,10 @@ class _Looking:
     def __init__(self, trace: Any, fold: ScreenedFold, check: Check) -> None:
         self.trace, self.fold, self.check = trace, fold, check
         self.ctx, self.sc = check.ctx, fold.sc
-        self.rare: Iterator[Event] = trace.events(kinds=RARE)
-        self.next_rare = next(self.rare, None)
-        self.quiet: deque[Event] = deque()
+        self.control: dict[int, Event] = {event.pos: event for event in trace.control}
+        self.lately: deque[tuple[Batch, Any]] = deque(maxlen=_KEPT)
+        self.sent: tuple[Any, Any] = (np.zeros(0, np.int64),) * 2
+        self.groups = trace.names.count("group")
         self.lanes = self._lanes()
         self.names: dict[str, int] = {}
         self.resumes = next(f for f in check.families if isinstance(f, GroupIntersection))
@@ -103,8 +110,8 @@ class _Looking:
         return np.array(lanes, np.int64)
 
     def run(self, told: Callable[[int], None] | None) -> Report:
-        for batch in self.trace.batches(_BATCH):
-            self._batch(batch)
+        for batch, chunk in self.trace.batches_with(columns(self.trace.names), _BATCH):
+            self._batch(batch, chunk)
             self.check.count += batch.n
             if told:
                 told(self.check.count)
@@ -116,56 +123,64 @@ class _Looking:
 
     # --- rows ------------------------------------------------------------------------------
 
-    def _batch(self, batch: Batch) -> None:
+    def _batch(self, batch: Batch, chunk: Any) -> None:
         fold = self.fold
-        fold.begin(batch)
+        fold.begin(batch, asked(batch, chunk, self.groups))
+        self.lately.append((batch, chunk.column("rest")))
+        stops = np.isin(batch.ev, _LOUD)
+        stops |= chunk.column("elsewhere").to_numpy(zero_copy_only=False)
+        stops = stops.astype(np.int8)
+        said = self._said(batch, chunk)
+        dispatched = batch.ev == DISPATCH
+        self.sent = batch.pos[dispatched], batch.step[dispatched]
         self.sc = fold.sc
-        stops = np.zeros(batch.n, np.int8)
-        said = np.full(batch.n, -1, np.int64)
-        loud = self._rare_of(batch, stops, said)
         row = 0
         while True:
             row = fold.watch(self.lanes, said, stops, row, batch.n)
             if row == batch.n:
-                return
+                break
             fold.row = row
-            pos = int(batch.pos[row])
-            self._note_quiet(pos)
-            if stops[row]:
-                self._loud(loud.popleft(), row)
-                row += 1
-            elif self.quiet and self.quiet[0].pos == pos and self.quiet[0].ev in LIFE:
-                # A resume of its request was put off.
-                self._loud(self.quiet.popleft(), row)
+            self._sent_by(int(batch.pos[row]))
+            if stops[row] or self.sc.h[s.ASK]:
+                self.sc.h[s.ASK] = 0
+                self._loud(self._event(batch, row), row)
                 row += 1
             else:
-                self._settle(row, pos)
-                self.sc.h[s.JUDGED] = pos
+                self._settle(row, int(batch.pos[row]))
+                self.sc.h[s.JUDGED] = batch.pos[row]
+        self._sent_by(int(batch.pos[-1]) + 1)
+        settled = 4 * int(self.sc.h[s.SETTLED])
+        self.check.tally.total.lookups.frombytes(self.sc.outcome[:settled].tobytes())
 
-    def _rare_of(self, batch: Batch, stops: Any, said: Any) -> deque[Event]:
-        """The rare events of a batch; those of which only a note is taken are put by."""
-        loud: deque[Event] = deque()
-        last = int(batch.pos[-1])
-        named: list[Event] = []
-        while self.next_rare is not None and self.next_rare.pos <= last:
-            event = self.next_rare
-            self.next_rare = next(self.rare, None)
-            if event.ev in ("signal", "wait"):
-                named.append(event)
-            elif event.ev in QUIET or event.ev in LIFE:
-                self.quiet.append(event)
-            else:
-                loud.append(event)
-        rows = np.searchsorted(batch.pos, [event.pos for event in loud])
-        stops[rows] = 1
-        if named:
-            rows = np.searchsorted(batch.pos, [event.pos for event in named])
-            said[rows] = self._numbered(named)
-        return loud
+    def _event(self, batch: Batch, row: int) -> Event:
+        """The event of a row, `ts` left out."""
+        pos = int(batch.pos[row])
+        if pos in self.control:
+            return self.control[pos]
+        rest = next(rest for one, rest in reversed(self.lately) if one is batch)
+        ints: dict[str, Any] = {name: int(getattr(batch, name)[row]) for name in IN_BATCH}
+        return decode(Row(**ints, rest=rest[row].as_py()), self.trace.names)
 
-    def _numbered(self, named: list[Event]) -> list[int]:
-        """Numbers of the events that signals and waits name; those not met lately are reused."""
-        texts = [str(event["event"]) for event in named]
+    def _earlier(self, pos: int) -> Event:
+        """The lookup or resume at a position."""
+        for batch, _ in reversed(self.lately):
+            if batch.pos[0] <= pos <= batch.pos[-1]:
+                return self._event(batch, int(np.searchsorted(batch.pos, pos)))
+        found: Event = next(self.trace.events(since=pos, until=pos))
+        return found
+
+    def _said(self, batch: Batch, chunk: Any) -> Any:
+        """Numbers of the events that the signals and waits of a batch name."""
+        said = np.full(batch.n, -1, np.int64)
+        rows = np.flatnonzero((batch.ev == SIGNAL) | (batch.ev == WAIT))
+        if len(rows):
+            found = chunk.column("named").drop_null().dictionary_encode()
+            numbers = np.array(self._numbered(found.dictionary.to_pylist()), np.int64)
+            said[rows] = numbers[found.indices.to_numpy()]
+        return said
+
+    def _numbered(self, texts: list[str]) -> list[int]:
+        """Numbers of the names of events; those not met lately are reused."""
         lately = dict.fromkeys(texts)
         fresh = [text for text in lately if text not in self.names]
         if len(self.names) + len(fresh) > len(self.sc.v_serial):
@@ -184,23 +199,17 @@ class _Looking:
 
     # --- rare events -----------------------------------------------------------------------
 
-    def _note_quiet(self, pos: int) -> None:
-        while self.quiet and self.quiet[0].pos < pos:
-            self._note(self.quiet.popleft())
-        for steps in (self.ctx.dispatched, self.ctx.retired, self.ctx.step_reqs, self.ctx.launched):
-            if len(steps) > 2 * STEPS_NOTED:
-                for step in list(steps)[:-STEPS_NOTED]:
-                    del steps[step]
-
-    def _note(self, event: Event) -> None:
-        """Tell whoever keeps account of steps and requests of an event that is past."""
-        self.check.note(event)
-        if event.ev in LIFE:
-            self.ctx.event = event
-            self.ctx.requests.follow(event)
-            self.progress.after(event)
-            if event.ev != "admit":
-                self.ctx.requests.by_name.pop(event.req or "", None)
+    def _sent_by(self, pos: int) -> None:
+        """Take a note of the steps that were dispatched before a position."""
+        places, steps = self.sent
+        n = int(np.searchsorted(places, pos))
+        noted = self.ctx.dispatched
+        noted.update(zip(steps[:n].tolist(), places[:n].tolist(), strict=True))
+        self.sent = places[n:], steps[n:]
+        for known in (noted, self.ctx.launched):
+            if len(known) > 2 * STEPS_NOTED:
+                for step in list(known)[:-STEPS_NOTED]:
+                    del known[step]
 
     def _loud(self, event: Event, row: int) -> None:
         """The rules are asked about an event, as the screen's state stands."""
@@ -209,6 +218,8 @@ class _Looking:
         if event.problem is not None:
             raise Suspicious("malformed", event.pos)
         name = event.req
+        if event.ev == "admit" and "engine" in event:
+            sc.h[s.ENGINES] = 1
         if name is not None:
             self._known(event, name, who)
         assert isinstance(self.ctx.order, TakenIn)
@@ -231,9 +242,13 @@ class _Looking:
         if who >= 0:
             sc.named[who] |= s.NAMED | s.REQUEST
             self._life(event, who)
+        sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
 
     def _known(self, event: Event, name: str, who: int) -> None:
-        """The rules find the request that earlier events named, as it is known to them."""
+        """The rules find the request that earlier events named, as it is known to them, and keep
+        account of it from here on."""
+        if event.ev == "resume" and self.sc.lookup[who] == s.OVER:
+            raise Suspicious("a resume of what was looked up before it ended", event.pos)
         if self.sc.named[who] & s.GONE:
             if event.ev != "admit":
                 raise Suspicious("a request that had ended", event.pos)
@@ -244,6 +259,27 @@ class _Looking:
             request.seen = {
                 slot: seen for slot, seen in request.seen.items() if alloc_pos[slot] <= seen.pos
             }
+            if self.sc.lookup[who] >= 0:
+                self._hand_over(request, who)
+        self.sc.named[who] |= s.TOLD
+
+    def _hand_over(self, request: Request, who: int) -> None:
+        """The rules go on with a request whose last lookup the screen took in. What it saw of each
+        block they are not told: a resume then needs hashes that are live."""
+        sc, tally = self.sc, self.check.tally
+        r = int(sc.lookup[who])
+        request.lookup = self._earlier(int(sc.k_pos[r]))
+        limit = int(sc.k_limit[r])
+        groups = list(self.fold.declared.groups)
+        best, least = int(sc.k_best[r]), int(sc.k_least[r])
+        tally.matched[request.name] = best, groups[limit] if limit >= 0 else None, least
+        tally.begun[request.name] = int(sc.k_pos[r]), int(sc.k_asked[r])
+        tally.total.asked += int(sc.k_asked[r])
+        tally.total.matched += best
+        if sc.k_at[r] != MISSING:
+            request.resume = self._earlier(int(sc.k_resume[r]))
+            tally.resumed[request.name] = int(sc.k_at[r])
+        drop(sc, who)
 
     def _declared(self, event: Event) -> None:
         fold, sc = self.fold, self.sc
@@ -275,7 +311,10 @@ class _Looking:
         sc.h[s.MOVED] = event.pos if ev in ("admit", "resume", "finish") else sc.h[s.MOVED]
         if ev in ("abort", "finish"):
             self.ctx.requests.by_name.pop(event.req or "", None)
-            sc.named[who] |= s.GONE
+            sc.named[who] = (sc.named[who] | s.GONE) & ~s.TOLD
+            sc.lookup[who] = s.OVER
+        elif ev == "lookup":
+            sc.lookup[who] = -1
 
     def _put_off(self, name: str, who: int) -> None:
         pending = self.resumes.pending
@@ -291,8 +330,8 @@ class _Looking:
         batch = self.fold.batch
         kind = BY_CODE[int(batch.ev[row])].name
         if kind == "retire":
-            event = self.quiet[0]
-            if event.pos != pos or event["step"] not in self.ctx.dispatched:
+            event = self._event(batch, row)
+            if event["step"] not in self.ctx.dispatched:
                 raise Suspicious("a step nobody dispatched", pos)
             self.ctx.meet(event)
             self.resumes.overdue(event)
@@ -345,7 +384,7 @@ class _Looking:
 
     def _ended(self) -> None:
         st, sc = self.fold.st, self.sc
-        self._note_quiet(1 << 62)
+        self._settle_lookups()
         if self.maybe_stuck > int(sc.h[s.MOVED]):
             raise Suspicious("everyone waits", self.maybe_stuck)
         if st.h[a.MOVING]:
@@ -357,3 +396,23 @@ class _Looking:
         self.progress.stuck = None
         # Every block was looked at: nothing is left for the rule that counts them.
         self.ctx.requests.by_name.clear()
+
+    def _settle_lookups(self) -> None:
+        """The lookups that are open when the trace ends, and the sums of all that were settled."""
+        sc, tally = self.sc, self.check.tally
+        total, groups = tally.total, list(self.fold.declared.groups)
+        open_ = sc.lookup[sc.lookup >= 0]
+        best, least = sc.k_best[open_], sc.k_least[open_]
+        at = sc.k_at[open_]
+        good = np.minimum(np.where(at == MISSING, least, at), best)
+        limit = sc.k_limit[open_]
+        short = (limit >= 0) & (good < best)
+        np.add.at(sc.lost, limit[short], (best - good)[short])
+        rows = np.stack([sc.k_pos[open_], sc.k_asked[open_], best, good], axis=1)
+        total.lookups.frombytes(rows[np.argsort(rows[:, 0])].tobytes())
+        total.asked += int(sc.h[s.TOKENS_ASKED]) + int(rows[:, 1].sum())
+        total.matched += int(sc.h[s.MATCHED]) + int(best.sum())
+        total.resumable += int(sc.h[s.RESUMABLE]) + int(good.sum())
+        for g in np.flatnonzero(sc.lost).tolist():
+            key = "HKV308", groups[g]
+            tally.losses[key] = tally.losses.get(key, 0) + int(sc.lost[g])

@@ -26,13 +26,26 @@ from typing import Any, NamedTuple
     LOADED,
     HORIZON,
     DISPATCHES,
-) = range(17)
+    ASK,
+    ENGINES,
+    WAITED,
+    TOKENS_ASKED,
+    MATCHED,
+    RESUMABLE,
+    SETTLED,
+    FREE_RECORD,
+    RINGED,
+    OPEN,
+) = range(27)
 """Places in the header `h`: number of lanes, transfers begun, signals given, holder entries in
 use, blocks on their way in, how many may be, where something was last given back, where work last
 went on, resumes that a later read settles, the row whose resume was settled, what was suspicious,
 number of groups, pools and hashes, whether any load began, the dispatch before which no step is
-taken to be in flight, dispatches so far."""
-HEADER = 17
+taken to be in flight, dispatches so far, why the rules are asked about a row, whether engines are
+told apart, whether anybody had to wait, tokens of settled lookups (asked for, matched, resumable),
+lookups settled in this batch, the first free record, what was ever put into the ring,
+lookups that are open."""
+HEADER = 27
 
 IN_FLIGHT = 64
 """Steps that may be in flight."""
@@ -54,8 +67,21 @@ TRANSFER = -2
 NOBODY, MIXED = -1, -2
 """Values of `history`: no table's own accesses; those of several."""
 
-NAMED, REQUEST, GONE = 1, 2, 4
-"""Bits of `named`: some event named the holder; as a request; it has ended and is forgotten."""
+NAMED, REQUEST, GONE, TOLD = 1, 2, 4, 8
+"""Bits of `named`: some event named the holder; as a request; it has ended and is forgotten; the
+rules keep account of it, so that whatever becomes of it is told to them."""
+
+OVER = -2
+"""Value of `lookup`: the request has ended since its last one."""
+
+RING = 1 << 20
+"""Integers kept of what the latest lookups found."""
+
+ROUTES = ("reuse", "recompute", "bypass")
+"""Routes that need not be asked about, in the order of their numbers."""
+
+REUSE, OTHER = 0, len(ROUTES)
+"""The number of `reuse`, and the one of every route that is not in `ROUTES`."""
 
 MEMO = 4
 """Integers of `memo` a component: where it was found right (0: it is not), for which request, and
@@ -115,6 +141,24 @@ class Screen(NamedTuple):
     checked: Any
     due: Any
     rolled: Any
+    lookup: Any
+    # lookups whose outcome is open: position, tokens, the group that limits, how far the best of
+    # those that must join hits, where it resumed and at which token, place in the ring
+    k_pos: Any
+    k_asked: Any
+    k_best: Any
+    k_limit: Any
+    k_least: Any
+    k_joining: Any
+    k_resume: Any
+    k_at: Any
+    k_ring: Any
+    k_next: Any
+    ring: Any
+    room: Any
+    # what became of lookups: four integers each of this batch's; tokens lost by group
+    outcome: Any
+    lost: Any
     # slots and components
     reserved: Any
     mark: Any
@@ -134,3 +178,13 @@ class Screen(NamedTuple):
     travels: Any
     c_table: Any
     index_of: Any
+    joins: Any
+    column: Any
+    serves: Any
+    served: Any
+    window: Any
+    slack: Any
+    sink: Any
+    overlap: Any
+    chunked: Any
+    replayed: Any

@@ -83,15 +83,22 @@ def serves(st: Any, s: int, g: int, a: int, b: int, reader: int) -> Any:
     return True
 
 
+def leads_here(st: Any, s: int) -> Any:
+    """Whether no live hash leads to a slot but of what it holds now."""
+    e = st.first_entry[s]
+    while e >= 0:
+        if st.e_live[e] == 1:
+            if st.e_gen[e] != st.gen[s] or st.e_epoch[e] != st.h[EPOCH]:
+                return False
+        e = st.e_next_slot[e]
+    return True
+
+
 def all_serve(st: Any, g: int, slots: Any, spans: Any, reader: int) -> Any:
     """Whether each slot serves its span, and no hash leads to it but of what it holds now."""
     for j in range(len(slots)):
-        e = st.first_entry[slots[j]]
-        while e >= 0:
-            if st.e_live[e] == 1:
-                if st.e_gen[e] != st.gen[slots[j]] or st.e_epoch[e] != st.h[EPOCH]:
-                    return False
-            e = st.e_next_slot[e]
+        if not leads_here(st, slots[j]):
+            return False
         if not serves(st, slots[j], g, spans[2 * j], spans[2 * j + 1], reader):
             return False
     return True

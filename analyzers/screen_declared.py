@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.analyzers.kernel_abi import unlike_sides
-from hkvtool.analyzers.screen_arrays import CAP, Screen
+from hkvtool.analyzers.screen_arrays import CAP, ENGINES, Screen
 from hkvtool.model.event import Event
 from hkvtool.state.accesses import accesses
 from hkvtool.state.arrays import COMPONENTS
@@ -29,6 +29,8 @@ def take_in(fold: Fold, sc: Screen, bases: Any, groups: int, pools: int) -> bool
     for pool in declared.pools.values():
         if pool.map:
             return False
+        if pool.engine is not None:
+            sc.h[ENGINES] = 1
         for block in pool.reserved:
             if 0 <= block < pool.blocks:
                 sc.reserved[bases[pool.name] + block] = 1
@@ -44,6 +46,7 @@ def _of_group(fold: Fold, sc: Screen, group: Group, groups: int, pools: int) -> 
     sc.ratio[g] = max(1, group.ratio, declared.ratio_served(group))
     sc.c_table[group.pool.id * width + group.component] = group.table_id
     sc.index_of[g] = _index_of(declared, group)
+    _needs(fold, sc, group)
     for other in declared.groups.values():
         sc.alike[g * groups + other.id] = int(same_rows(group, other))
     for mate in declared.mates(group):
@@ -58,6 +61,19 @@ def _of_group(fold: Fold, sc: Screen, group: Group, groups: int, pools: int) -> 
             or not any(unlike_sides(group, there, whole=whole) for whole in (True, False))
         )
     return True
+
+
+def _needs(fold: Fold, sc: Screen, group: Group) -> None:
+    """What a resume needs of a group, and where lookups and resumes name it."""
+    g, declared = group.id, fold.declared
+    served = declared.served(group)
+    sc.joins[g] = int(group.participates)
+    names = map(str, (fold.names.name("group", i) for i in range(fold.names.count("group"))))
+    sc.column[g] = next((i for i, name in enumerate(names) if name == group.name), -1)
+    sc.serves[g] = -1 if served is None else served.id
+    sc.served[g] = max(1, declared.ratio_served(group))
+    for name in ("window", "slack", "sink", "overlap", "chunked", "replayed"):
+        getattr(sc, name)[g] = int(getattr(group, name))
 
 
 def _index_of(declared: Declarations, group: Group) -> int:

@@ -11,16 +11,27 @@ from hkvtool.analyzers import screen_arrays as s
 from hkvtool.analyzers import (
     screen_content,
     screen_holders,
+    screen_lookups,
     screen_loop,
     screen_moves,
     screen_order,
     screen_races,
     screen_reads,
 )
+from hkvtool.analyzers.screen_asked import Asked, asked
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE
 from hkvtool.state.batch import Batch
-from hkvtool.state.codes import ALLOC, FOLDED, LOAD_BEGIN, STORE_BEGIN, TOUCH
+from hkvtool.state.codes import (
+    ABORT,
+    ALLOC,
+    FINISH,
+    FOLDED,
+    LOAD_BEGIN,
+    LOOKUP,
+    STORE_BEGIN,
+    TOUCH,
+)
 from hkvtool.state.compiled import CompiledFold
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Span
@@ -31,8 +42,8 @@ from hkvtool.state.order_stamp import Stamp
 from hkvtool.store.trace import CONTROL_KINDS
 
 SOURCES = (
-    screen_order, screen_races, screen_holders, screen_content, screen_reads, screen_moves,
-    screen_loop,
+    s, screen_order, screen_races, screen_holders, screen_content, screen_reads, screen_moves,
+    screen_lookups, screen_loop,
 )  # fmt: skip
 """Modules of the screen's compiled functions, each after those it calls."""
 
@@ -101,14 +112,23 @@ class ScreenedFold(CompiledFold):
             (components * s.MEMO, "memo"),
             (n["slot"], "history reserved mark read_at still"), (2 * _ROOM, "bucket"),
             (_ROOM, "e_req e_slot e_gen e_held e_released e_table e_out e_next e_prev"),
-            (n["req"] * self._tables, "first last"), (n["req"], "named ended checked due rolled"),
+            (n["req"] * self._tables, "first last"),
+            (n["req"], "named ended checked due rolled lookup"),
+            (_ROOM, "k_pos k_asked k_best k_limit k_least k_joining k_resume k_at k_ring k_next"),
+            (s.RING, "ring"), (_ROOM, "room outcome"),
+            (groups, "lost joins column serves served window slack sink overlap chunked replayed"),
             (groups * groups, "alike"), (groups * pools, "far sides"), (groups, "ratio index_of"),
             (pools * self._width * self._width, "travels"), (pools * self._width, "c_table"),
         ):  # fmt: skip
             per.update(dict.fromkeys(names.split(), (size, 0, np.int64)))
         for name in ("d_step", "history", "mark", "bucket", "first", "last", "ended", "checked",
-                     "c_table"):  # fmt: skip
+                     "c_table", "lookup", "column", "serves"):  # fmt: skip
             per[name] = (per[name][0], -1, np.int64)
+        # There is one of each for every request that the trace has.
+        for name in ("named", "due"):
+            per[name] = (per[name][0], 0, np.int8)
+        for name in ("lookup", "first", "last"):
+            per[name] = (per[name][0], -1, np.int32)
         for name, kind in (("w_lane", np.int8), ("r_lane", np.int8), ("w_index", np.int32),
                            ("r_index", np.int32)):  # fmt: skip
             per[name] = (per[name][0], 0, kind)
@@ -121,6 +141,7 @@ class ScreenedFold(CompiledFold):
         self.sc = s.Screen(**columns)
         self.sc.h[s.LANES], self.sc.h[s.GROUPS] = lanes, groups
         self.sc.h[s.POOLS], self.sc.h[s.HASHES] = pools, hashes
+        self._link_records(0)
 
     @property
     def bases(self) -> dict[str, int]:
@@ -135,19 +156,47 @@ class ScreenedFold(CompiledFold):
             return Problem("refused")
         return None
 
-    def begin(self, batch: Batch) -> None:
-        """From here on rows are those of a batch."""
+    def begin(self, batch: Batch, asked: Asked) -> None:
+        """From here on rows are those of a batch, with what its lookups and resumes say."""
         moving = np.isin(batch.ev, _BEGINS)
         if moving.any():
             self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
         taking = np.isin(batch.ev, _TAKING)
         self._room_for_holders(int(np.diff(batch.blocks.offsets)[taking].sum()))
         self._room_for_entries(len(batch.hashes.values))
+        self._room_for_lookups(batch, asked)
         self._lists = batch.blocks.values.copy(), batch.blocks2.values.copy()
         most = [np.diff(column.offsets).max(initial=0) for column in (batch.blocks, batch.blocks2)]
         self.slots = np.zeros(int(sum(most)) + 1, np.int64)
-        self.batch = batch
+        self.batch, self.asked = batch, asked
         self._aligned = False
+
+    def _room_for_lookups(self, batch: Batch, asked: Asked) -> None:
+        """Let so many more lookups be open, and so many be settled."""
+        sc = self.sc
+        sc.h[s.SETTLED] = 0
+        more = int((batch.ev == LOOKUP).sum())
+        closed = more + int(np.isin(batch.ev, (ABORT, FINISH)).sum())
+        if 4 * closed > len(sc.outcome):
+            self.sc = sc = sc._replace(outcome=np.zeros(4 * closed, np.int64))
+        longest = int(asked.count.max(initial=0))
+        if longest > len(sc.room):
+            self.sc = sc = sc._replace(room=np.zeros(longest, np.int64))
+        if more > len(sc.k_pos) - int(sc.h[s.OPEN]):
+            old = len(sc.k_pos)
+            grown = {
+                name: np.concatenate([column, np.zeros(max(more, old), np.int64)])
+                for name, column in sc._asdict().items() if name.startswith("k_")
+            }  # fmt: skip
+            self.sc = sc._replace(**grown)
+            self._link_records(old)
+
+    def _link_records(self, first: int) -> None:
+        """Records from `first` on are free, and come before those that were."""
+        sc = self.sc
+        sc.k_next[first:] = np.arange(first + 1, len(sc.k_next) + 1)
+        sc.k_next[-1] = sc.h[s.FREE_RECORD] if first else -1
+        sc.h[s.FREE_RECORD] = first
 
     def _room_for_holders(self, count: int) -> None:
         """Let so many more entries be made; forgets those of no use first."""
@@ -192,7 +241,8 @@ class ScreenedFold(CompiledFold):
         """Look at rows and fold them; the row that it stops at. Raises Suspicious."""
         batch = self.batch
         row = int(call("watched")(
-            self.st, self.sc, self.spare, self.slots, lanes, said, stops, batch.actor, batch.part,
+            self.st, self.sc, self.asked, self.spare, self.slots, lanes, said, stops, batch.actor,
+            batch.part,
             *self._arguments(), first, end,
         ))  # fmt: skip
         if self.sc.h[s.WHY]:
@@ -240,8 +290,8 @@ def warm_up(trace: Any) -> bool:
     """Compile now what a screen will call; whether all of it was in the cache."""
     fold = ScreenedFold(trace)
     lanes, none = np.zeros(2, np.int64), np.zeros(1, np.int64)
-    for batch in trace.batches(2):
-        fold.begin(batch)
+    for batch, chunk in trace.batches_with({}, 2):
+        fold.begin(batch, asked(batch, chunk, 0))
         fold.watch(lanes, none, np.ones(batch.n, np.int8), 0, 0)
         call("run")(fold.st, *fold._arguments(), 0, 0)
         break

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.analyzers.screen_arrays import (
+    ASK,
     DUE,
     GONE,
     INSTANCES,
@@ -16,10 +17,13 @@ from hkvtool.analyzers.screen_arrays import (
     MOVED,
     NAMED,
     REQUEST,
+    TOLD,
     TRANSFER,
+    WAITED,
     WHY,
 )
 from hkvtool.analyzers.screen_holders import entry, leave, release, take
+from hkvtool.analyzers.screen_lookups import end_lookup, looked_up, resumed
 from hkvtool.analyzers.screen_moves import (
     alloc_is_right,
     begin_is_right,
@@ -45,7 +49,9 @@ from hkvtool.state.codes import (
     INDEX,
     LOAD_BEGIN,
     LOAD_END,
+    LOOKUP,
     PUBLISH,
+    RESUME,
     RETIRE,
     ROLLBACK,
     SEAL,
@@ -216,6 +222,7 @@ def lived(sc: Any, kind: int, pos: int, who: int) -> int:
             return 10
         sc.named[who] |= GONE
         sc.ended[who] = pos
+        end_lookup(sc, who)
     if kind != ABORT:
         sc.h[MOVED] = pos
     return 0
@@ -237,17 +244,22 @@ def misnumbered(
     )
 
 
+def to_be_told(sc: Any, who: int) -> Any:
+    """Whether the rules keep account of what becomes of a request."""
+    return sc.h[WAITED] != 0 or (who >= 0 and (sc.due[who] != 0 or sc.named[who] & TOLD != 0))
+
+
 def watched(
-    st: Any, sc: Any, spare: Any, slots: Any, lanes: Any, said: Any, stops: Any, actor: Any,
+    st: Any, sc: Any, q: Any, spare: Any, slots: Any, lanes: Any, said: Any, stops: Any, actor: Any,
     part: Any, groups: Any, pools: Any, reach: Any, mapped: Any, pos: Any, ev: Any, number: Any,
     req: Any, group: Any, group2: Any, pool: Any, pool2: Any, handle: Any, t0: Any, t1: Any,
     version: Any, kver: Any, aux: Any, flags: Any, bo: Any, blk: Any, co: Any, blk2: Any, ho: Any,
     hsh: Any, first: int, end: int,
 ) -> int:  # fmt: skip
     """Look at rows `first` to `end` and fold them. Returns the row that it stops at: where
-    ``stops[row]`` says so or a request ends whose resume was put off (then the order has taken it
-    in), where a resume is to be settled, or where something is suspicious (then ``h[WHY]`` is
-    set); else `end`.
+    ``stops[row]`` says so or the rules are to be told or asked of it (then ``h[ASK]`` is set, and
+    the order has taken it in), where a resume is to be settled, or where something is suspicious
+    (then ``h[WHY]`` is set); else `end`.
 
     `said` are the numbers of the events that signals and waits name; `slots` and `spare` are room
     for the blocks of one event.
@@ -265,8 +277,19 @@ def watched(
         feed(sc, kind, pos[i], lane, number[i], said[i], handle[i])
         if stops[i] != 0:
             return i
-        if kind in (ABORT, FINISH) and who >= 0 and sc.due[who] != 0:
+        if kind in (ADMIT, ABORT, FINISH) and to_be_told(sc, who):
+            sc.h[ASK] = 551
             return i
+        if kind in (LOOKUP, RESUME):
+            ask = 500
+            if number[i] == MISSING and kind == LOOKUP:
+                ask = looked_up(st, sc, q, groups, reach, q.at[i], pos[i], who, aux[i])
+            elif number[i] == MISSING:
+                ask = resumed(st, sc, q, groups, reach, q.at[i], pos[i], who, aux[i])
+            if ask != 0:
+                sc.h[ASK] = ask
+                return i
+            continue
         if part[i] != NO_NAME or flags[i] & (PAD | FAILED) != 0:
             sc.h[WHY] = 1
             return i

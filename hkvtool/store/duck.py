@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from heapq import merge
 from operator import attrgetter
@@ -106,16 +106,15 @@ class DuckTrace(Trace):
         columns = self._folded_columns if folded else _COLUMNS
         query = f"SELECT {columns} FROM events {span(since, until, FOLDED if folded else ())}"
         for chunk in self._stream(query, size):
-            there = set(chunk.schema.names)
-            ints: dict[str, Any] = {
-                name: chunk.column(name).to_numpy()
-                if name in there
-                else absent(name, chunk.num_rows)
-                for name in IN_BATCH
-            }
-            lists = {name: _list_column(chunk.column(name)) for name in LISTS}
-            rest = {} if folded else _texts(chunk.column("rest"))
-            yield Batch(n=chunk.num_rows, rest=rest, **ints, **lists)
+            yield _batch(chunk, {} if folded else _texts(chunk.column("rest")))
+
+    def batches_with(self, more: Mapping[str, str], size: int) -> Iterator[tuple[Batch, Any]]:
+        """Batches without `rest`, each with the Arrow record batch it was made of: there are
+        further columns by name, as SQL over the columns of `events` makes them."""
+        made = [f'{sql} AS "{name}"' for name, sql in more.items()]
+        query = f"SELECT {', '.join([_WHOLE, *made])} FROM events"
+        chunks = ((_batch(chunk, {}), chunk) for chunk in self._stream(query, size))
+        return ahead(chunks) if threads() > 1 else chunks
 
     @cached_property
     def _folded_columns(self) -> str:
@@ -301,6 +300,16 @@ def _facts(path: str, said: dict[str, str]) -> dict[str, Any]:
     return facts
 
 
+def _batch(chunk: Any, rest: dict[int, str]) -> Batch:
+    there = set(chunk.schema.names)
+    ints: dict[str, Any] = {
+        name: chunk.column(name).to_numpy() if name in there else absent(name, chunk.num_rows)
+        for name in IN_BATCH
+    }
+    lists = {name: _list_column(chunk.column(name)) for name in LISTS}
+    return Batch(n=chunk.num_rows, rest=rest, **ints, **lists)
+
+
 def _list_column(array: Any) -> ListColumn:
     offsets = array.offsets.to_numpy()
     first, end = int(offsets[0]), int(offsets[-1])
@@ -331,8 +340,5 @@ _DECODED_AT_ONCE = 1 << 12
 """Rows that are Python objects at a time."""
 
 _STORED = ", ".join(f'"{name}"' for name in Row._fields)
-_COLUMNS = ", ".join(
-    [_filled(name) for name in IN_BATCH]
-    + [f'"{name}"' for name in LISTS]
-    + [f"CASE WHEN {ev_among(CONTROL)} THEN rest END AS rest"]
-)
+_WHOLE = ", ".join([_filled(name) for name in IN_BATCH] + [f'"{name}"' for name in LISTS])
+_COLUMNS = f"{_WHOLE}, CASE WHEN {ev_among(CONTROL)} THEN rest END AS rest"
