@@ -73,6 +73,11 @@ def worst(record: Record, tolerance: float) -> Record | None:
     return max(found, key=lambda c: max(steps_of(c)), default=None)
 
 
+def reused(record: Record) -> bool:
+    """Whether the server says that an answer which is judged rests on what it had."""
+    return any(c.get("cached") for c in record["compared"])
+
+
 @dataclass
 class Rate:
     """Hits among trials, held against controls."""
@@ -82,6 +87,8 @@ class Rate:
     control_hits: int
     control_trials: int
     adjusted: float = 1.0
+    reused: int | None = None
+    """Trials in which something was reused; None where the server tells of no trial whether."""
 
     @property
     def p(self) -> float:
@@ -94,7 +101,7 @@ class Rate:
             "rate": self.hits / self.trials if self.trials else None,
             "interval": [round(low, 6), round(high, 6)],
             "control_divergent": self.control_hits, "controls": self.control_trials,
-            "p": self.p, "p_adjusted": self.adjusted,
+            "p": self.p, "p_adjusted": self.adjusted, "reused": self.reused,
         }  # fmt: skip
 
 
@@ -108,6 +115,8 @@ class Judged:
     patterns: dict[str, Rate] = field(default_factory=dict)
     findings: dict[str, Rate] = field(default_factory=dict)
     alpha: float = 0.05
+    idle: str = ""
+    """Why what was compared says nothing of reuse; empty where something was reused."""
 
     @property
     def sensitivity(self) -> float:
@@ -115,7 +124,9 @@ class Judged:
 
     def detectable(self, pattern: str) -> float:
         """The least rate of a fault in this pattern that would have shown."""
-        return detectable(self.patterns[pattern].trials, self.sensitivity)
+        rate = self.patterns[pattern]
+        trials = rate.trials if rate.reused is None else rate.reused
+        return detectable(trials, self.sensitivity)
 
     def confirmed(self, finding: str) -> bool:
         return self.findings[finding].adjusted < self.alpha
@@ -130,7 +141,7 @@ class Judged:
         blind = self.seen[1] > 0 and self.sensitivity - wavering < BLIND
         # Where answers without reuse never jump, one that jumped with it is not explained by noise.
         jumps = self.noise.differed + sum(t.control_hits for t in tests)
-        if not whole or blind or (not jumps and any(t.hits for t in tests)):
+        if not whole or blind or self.idle or (not jumps and any(t.hits for t in tests)):
             return INCONCLUSIVE
         return SAME
 
@@ -150,7 +161,10 @@ def judge(records: Sequence[Record], *, least: float, fixed: float | None, alpha
         mine = [r for r in screen if r["pattern"] == pattern]
         # Many at once have many chances to differ, with reuse and without: like against like.
         fellows = [r for r in control if (r["pattern"] == "load") == (pattern == "load")]
-        judged.patterns[pattern] = _rate(mine, fellows, limit)
+        judged.patterns[pattern] = rate = _rate(mine, fellows, limit)
+        if any(r["shared"] for r in mine) and _tells(records):
+            rate.reused = sum(map(reused, mine))
+    judged.idle = _idle(records, screen)
     confirm, against = of("confirm"), of("confirm control")
     for finding in dict.fromkeys(r["finding"] for r in confirm):
         judged.findings[finding] = _rate(
@@ -162,6 +176,25 @@ def judge(records: Sequence[Record], *, least: float, fixed: float | None, alpha
     for test, adjusted in zip(tests, holm([t.p for t in tests]), strict=True):
         test.adjusted = adjusted
     return judged
+
+
+def _tells(records: Iterable[Record]) -> bool:
+    """Whether the server ever told how many tokens were cached: some tell it only of a hit."""
+    return any(c.get("cached") is not None for r in records for c in r.get("compared", ()))
+
+
+def _idle(records: Sequence[Record], screen: Sequence[Record]) -> str:
+    """Why nobody can say that something was reused, where something should have been."""
+    sharing = [r for r in screen if r["shared"]]
+    counted = [float(r["hits"]) for r in records if r.get("stage") == "hits"]
+    if not sharing or any(map(reused, sharing)) or any(h > 0 for h in counted):
+        return ""
+    if counted or _tells(records):
+        return "the server reused nothing, so that nothing was compared with reuse"
+    return (
+        "whether anything was reused cannot be seen: the server tells no cached tokens (vLLM: "
+        "--enable-prompt-tokens-details, SGLang: --enable-cache-report)"
+    )
 
 
 def _rate(trials: Sequence[Record], controls: Sequence[Record], limit: float) -> Rate:

@@ -35,10 +35,12 @@ def junit(report: dict[str, Any]) -> str:
             case(name, "failure", pattern_line(rate) if rate else "repeated", text)
         elif rate is None and not found:
             case(name, "skipped", report["could_not"].get(name, "not asked for"))
+        elif rate and rate["reused"] == 0 and not found:
+            case(name, "skipped", "nothing was reused", pattern_line(rate))
         else:
             case(name, text="\n".join(filter(None, (rate and pattern_line(rate), text))))
     if report["summary"]["verdict"] == INCONCLUSIVE:
-        case("verdict", "error", report["summary"]["stopped"] or "inconclusive")
+        case("verdict", "error", _why(report["summary"]))
     for tag, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(name, str(counts[tag]))
     suite.set("tests", str(len(suite)))
@@ -46,3 +48,7 @@ def junit(report: dict[str, Any]) -> str:
     root.append(suite)
     Xml.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, encoding="unicode")
+
+
+def _why(summary: dict[str, Any]) -> str:
+    return summary["stopped"] or summary["idle"] or "inconclusive"

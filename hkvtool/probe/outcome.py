@@ -50,6 +50,7 @@ def outcome(probe: Probe, survey: Survey, absent: dict[str, str]) -> Record:
             "divergent": sum(r.hits for r in judged.patterns.values()),
             "confirmed": sum(judged.confirmed(d.id) for d in probe.found if _tried(d, judged)),
             "stopped": probe.stopped or None,
+            "idle": judged.idle or None,
         },
     }  # fmt: skip
 

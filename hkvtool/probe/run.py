@@ -17,6 +17,7 @@ from hkvtool.probe.playing import Played, play
 from hkvtool.probe.scenario import Scenario, scenario_of
 from hkvtool.probe.server import Refused, Unreachable
 from hkvtool.probe.shrinking import shrunk
+from hkvtool.probe.survey import hits
 
 Made = Callable[[Maker], Scenario]
 
@@ -120,12 +121,22 @@ class Probe:
                 if not self.found:
                     self._go_into(again, {})
                 return
-            self._screen()
+            before = hits(self.dialect.server)
+            try:
+                self._screen()
+            finally:
+                self._count_hits(before)
         except Spent as e:
             self.stopped = str(e)
         except Unreachable as e:
             # What was compared before is worth telling, not least if it was what broke the server.
             self.stopped = f"the server answers no more: {e.what}"
+
+    def _count_hits(self, before: float | None) -> None:
+        """What the server's metrics say was reused, for servers that tell of no answer whether."""
+        after = None if before is None else hits(self.dialect.server)
+        if before is not None and after is not None:
+            self.kept.add({"stage": "hits", "hits": after - before})
 
     def _stage(self, stage: str, makers: dict[str, Made], count: int) -> None:
         names = list(makers)
@@ -138,17 +149,17 @@ class Probe:
         patterns = [p for p in self.options.patterns if p in PATTERNS]
         limit = self.judged().noise.tolerance
         done = len(self.kept.of("screen"))
-        hits: dict[str, int] = {}
+        beyond: dict[str, int] = {}
         for kept in self.kept.of("screen"):
-            hits[kept["pattern"]] = hits.get(kept["pattern"], 0) + diverges(kept, limit)
+            beyond[kept["pattern"]] = beyond.get(kept["pattern"], 0) + diverges(kept, limit)
         for i in range(done, self.options.comparisons):
             name, turn = patterns[i % len(patterns)], i // len(patterns)
             scenario = PATTERNS[name](self._maker("screen", i, turn))
             record = self._trial("screen", i, scenario)
             self.told("compared", i + 1, self.options.comparisons)
             if record is not None and diverges(record, limit):
-                hits[name] = hits.get(name, 0) + 1
-                if hits[name] <= 2 and len(self.found) < _TRIED * self.options.findings:
+                beyond[name] = beyond.get(name, 0) + 1
+                if beyond[name] <= 2 and len(self.found) < _TRIED * self.options.findings:
                     self._go_into(scenario, record)
                     judged = self.judged()
                     if sum(map(judged.confirmed, judged.findings)) >= self.options.findings:

@@ -15,6 +15,10 @@ from hkvtool.probe.prompts import fresh
 from hkvtool.probe.server import Refused, Server
 
 _CACHE_INFO = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_HITS = re.compile(
+    r"^(?:vllm:(?:external_)?prefix_cache_hits|sglang:cached_tokens)(?:_total)?(?:\{[^\n]*\})? "
+    r"([0-9.e+]+)\s*$", re.MULTILINE,
+)  # fmt: skip
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 SEPARATE, SHARED, UNSEEN, REFUSED = "separate", "shared", "unseen", "refused"
@@ -90,6 +94,16 @@ def _look_at_metrics(survey: Survey, server: Server) -> None:
         survey.cache = _count(labels.get("kv_cache_size_tokens")) or (
             survey.block * _count(labels.get("num_gpu_blocks"))
         )
+
+
+def hits(server: Server) -> float | None:
+    """Tokens that the server has reused since it began, where its metrics count them."""
+    try:
+        text = server.get("/metrics")
+        found = _HITS.findall(text) if isinstance(text, str) else []
+        return sum(map(float, found)) if found else None
+    except (Refused, HkvError, ValueError):
+        return None
 
 
 def _count(value: Any) -> int:

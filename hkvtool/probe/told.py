@@ -37,13 +37,13 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
     yield ""
     if report["patterns"]:
         yield (
-            f"{'pattern':<10}{'compared':>9}{'divergent':>10}{'controls':>10}{'95 % interval':>17}"
-            f"{'p':>9}{'sees from':>11}"
+            f"{'pattern':<10}{'compared':>9}{'reused':>8}{'divergent':>10}{'controls':>10}"
+            f"{'95 % interval':>17}{'p':>9}{'sees from':>11}"
         )
     for p in report["patterns"]:
         low, high = p["interval"]
         yield (
-            f"{p['pattern']:<10}{p['comparisons']:>9}{p['divergent']:>10}"
+            f"{p['pattern']:<10}{p['comparisons']:>9}{_told(p['reused']):>8}{p['divergent']:>10}"
             f"{p['control_divergent']:>5} of {p['controls']:<3}{low:>7.1%} – {high:<6.1%}"
             f"{p['p_adjusted']:>9.2g}{p['detectable']:>10.1%}"
         )
@@ -55,6 +55,9 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
         for name, why in report["could_not"].items():
             yield shown(f"could not     {name}: {why}")
     load, summary = report["load"], report["summary"]
+    if summary["idle"]:
+        yield ""
+        yield shown(f"idle          {summary['idle']}")
     failed = load["failed_comparisons"]
     yield ""
     yield (
@@ -66,6 +69,10 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
         f"{_VERDICTS[summary['verdict']]}: {summary['divergent']} of {summary['compared']} "
         f"comparisons diverged, {summary['confirmed']} findings confirmed"
     )
+
+
+def _told(count: int | None) -> str:
+    return "–" if count is None else str(count)
 
 
 def pattern_line(p: dict[str, Any]) -> str:

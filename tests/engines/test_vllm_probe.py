@@ -44,7 +44,7 @@ def probed(
     seed: int = SEED,
 ) -> dict[str, Any]:  # fmt: skip
     """The report of a probe, as JSON has it."""
-    load = Load(Limits(requests=requests, seconds=1800))
+    load = Load(Limits(requests=requests, seconds=7200))
     survey, dialect = begin(Server(server.url), load, "", _VOCABULARY)
     shape = Shape(
         length=length, output=4, boundaries=(Boundary("block", survey.block), Boundary("window", 64)),
@@ -79,6 +79,10 @@ def _silent(report: dict[str, Any], comparisons: int) -> None:
     assert report["summary"]["compared"] == comparisons
     assert report["summary"]["divergent"] == 0 and report["findings"] == []
     assert report["load"]["failed"] == report["load"]["failed_comparisons"] == 0
+    told = {p["pattern"]: p for p in report["patterns"]}
+    assert told["warm"]["reused"] > 0
+    for name in ("return", "churn", "reload"):
+        assert told[name]["reused"] == told[name]["comparisons"] > 0, told[name]
 
 
 def _found(report: dict[str, Any], fault: str, pattern: str) -> None:

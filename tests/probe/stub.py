@@ -11,6 +11,7 @@ import json
 import math
 import random
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,11 @@ def fold(blocks: Sequence[Block], state: int) -> int:
     return state
 
 
+def _number(word: str) -> int:
+    """The same in every run."""
+    return zlib.crc32(word.encode()) % 1000
+
+
 @dataclass
 class Stub:
     """What the server is, and what is wrong with it."""
@@ -62,7 +68,10 @@ class Stub:
     """Keys of a request that it answers with 400."""
     ignores: frozenset[str] = frozenset()
     """Keys of a request that it takes without a word and does nothing about."""
+    caches: bool = True
     tells_cached: bool = True
+    counts_hits: bool = False
+    """Whether its metrics tell how many tokens were reused in all."""
     limit: int = 2048
     adapters: tuple[str, ...] = ()
     fails_at: int = 0
@@ -73,7 +82,7 @@ class Stub:
         self._below: dict[Any, Block] = {}
         self._lock = threading.Lock()
         self._rng = random.Random(0)
-        self.requests = 0
+        self.requests = self.hits = 0
         self.aborted = 0
         self.resets = 0
         self.headers: list[dict[str, str]] = []
@@ -118,8 +127,9 @@ class Stub:
         with self._lock:
             salt = "" if "cache_salt" in self.ignores else str(body.get("cache_salt", ""))
             key = (body["model"], "" if self.fault == "wrong salt" else salt)
-            hit, _ = self._read(key, prompt)
+            hit, _ = self._read(key, prompt) if self.caches else ([], False)
             cached = len(hit) * BLOCK
+            self.hits += cached
             true = [tuple(prompt[i : i + BLOCK]) for i in range(0, len(prompt), BLOCK)]
             for i in range(1, len(prompt) // BLOCK + 1):
                 name = (key, tuple(prompt[: i * BLOCK]))
@@ -139,7 +149,7 @@ class Stub:
             for _ in range(int(body["max_tokens"])):
                 history = [*prompt, *tokens]
                 rest = [tuple(history[i : i + BLOCK]) for i in range(cached, len(history), BLOCK)]
-                full = [*hit, *rest, (hash(body["model"]) % 1000,)]
+                full = [*hit, *rest, (_number(body["model"]),)]
                 row = logits(full, [*seen, *rest][-WINDOW:], fold(rest, state))
                 row = [value + self._rng.uniform(-jump, jump) for value in row]
                 total = math.log(sum(math.exp(v) for v in row))
@@ -160,6 +170,8 @@ def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
                 own = [{"id": "stub", "max_model_len": stub.limit}]
                 own += [{"id": name, "parent": "stub"} for name in stub.adapters]
                 self._answer(200, {"object": "list", "data": own})
+            elif self.path == "/metrics" and stub.counts_hits:
+                self._answer(200, f'vllm:prefix_cache_hits_total{{engine="0"}} {stub.hits}.0\n')
             else:
                 self._answer(404, {"error": {"message": "no such place"}})
 
@@ -181,7 +193,7 @@ def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
                 return
             prompt = body["prompt"]
             if isinstance(prompt, str):
-                prompt = [hash(word) % 1000 for word in prompt.split()]
+                prompt = [_number(word) for word in prompt.split()]
             elif "ids" in stub.refuses:
                 self._answer(400, {"error": {"message": "a prompt is text"}})
                 return
@@ -196,7 +208,7 @@ def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
             self._answer(200, _reply(stub, body, prompt, tokens, rows, cached))
 
         def _answer(self, status: int, data: Any) -> None:
-            raw = json.dumps(data).encode()
+            raw = (data if isinstance(data, str) else json.dumps(data)).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(raw)))
@@ -224,7 +236,7 @@ def _reply(
     if body.get("return_token_ids") and "return_token_ids" not in stub.ignores:
         choice["token_ids"] = tokens
     usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
-    if stub.tells_cached and cached:
+    if stub.tells_cached and (cached or not stub.caches):
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
     return {"id": f"cmpl-{stub.requests}", "choices": [choice], "usage": usage}
 

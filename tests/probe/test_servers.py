@@ -42,10 +42,46 @@ def test_without_salts_a_reset_makes_cold_again(capsys: pytest.CaptureFixture[st
 
 def test_a_server_that_does_not_tell_what_was_cached(capsys: pytest.CaptureFixture[str]) -> None:
     code, report = asked(Stub(tells_cached=False), capsys, "--comparisons", "20")
-    assert code == 0 and report["server"]["salts"] == "unseen"
+    assert code == 4 and report["server"]["salts"] == "unseen"
     assert "cannot be seen" in report["could_not"]["salts"]
+    assert "whether anything was reused cannot be seen" in report["summary"]["idle"]
+    assert all(p["reused"] is None for p in report["patterns"])
     broken = Stub(tells_cached=False, fault="swapped block")
     assert asked(broken, capsys, "--comparisons", "20")[0] == 1
+
+
+def test_metrics_tell_that_something_was_reused(capsys: pytest.CaptureFixture[str]) -> None:
+    counting = Stub(tells_cached=False, counts_hits=True)
+    code, report = asked(counting, capsys, "--comparisons", "20")
+    assert code == 0 and report["summary"]["idle"] is None
+    counting = Stub(tells_cached=False, counts_hits=True, caches=False)
+    code, report = asked(counting, capsys, "--comparisons", "20")
+    assert code == 4 and "reused nothing" in report["summary"]["idle"]
+
+
+def test_a_server_that_reuses_nothing_is_no_clean_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, report = asked(Stub(caches=False), capsys, "--comparisons", "20")
+    assert code == 4 and report["summary"]["verdict"] == "inconclusive"
+    assert "reused nothing" in report["summary"]["idle"]
+    for told in report["patterns"]:
+        assert told["reused"] in (0, None) and (told["detectable"] == 1 or told["reused"] is None)
+    with serving(Stub(caches=False)) as url:
+        args = ["probe", url, "--pattern", "warm", "--comparisons", "4", "--seed", "1"]
+        assert main([*args, "--format", "junit"]) == 4
+        assert "nothing was reused" in capsys.readouterr().out
+        assert main(args) == 4
+        assert "reused nothing" in capsys.readouterr().out
+
+
+def test_what_was_reused_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = asked(Stub(), capsys, "--comparisons", "30")
+    told = {p["pattern"]: p for p in report["patterns"]}
+    assert code == 0 and told["salt"]["reused"] is None, "nothing is to be reused there"
+    assert told["return"]["reused"] == told["return"]["comparisons"] > 0
+    # Some part before the first block ends: what they say of reuse is nothing.
+    assert 0 < told["fork"]["reused"] <= told["fork"]["comparisons"]
 
 
 def test_a_server_that_takes_only_text(capsys: pytest.CaptureFixture[str]) -> None:

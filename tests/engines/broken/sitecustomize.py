@@ -93,10 +93,10 @@ def _wrong_blocks(module: Any) -> None:
             _forget(others, fresh or ())
         for new in scheduler_output.scheduled_new_reqs:
             begin = new.prompt_token_ids[0]
-            _forget(others, new.block_ids)
+            counts = [new.num_computed_tokens // g.kv_cache_spec.block_size for g in groups]
+            _forget(others, [ids[n:] for ids, n in zip(new.block_ids, counts, strict=True)])
             for i, (group, table) in enumerate(zip(groups, new.block_ids, strict=True)):
-                spec = group.kv_cache_spec
-                count = new.num_computed_tokens // spec.block_size
+                spec, count = group.kv_cache_spec, counts[i]
                 theirs = [b for b, first in others.get(i, {}).items() if first != begin]
                 if count and theirs:
                     _break(broken, spec, table, count, theirs[-1])
@@ -109,7 +109,7 @@ def _wrong_blocks(module: Any) -> None:
 
 
 def _forget(others: dict[int, dict[int, int]], tables: Any) -> None:
-    """What is given to a request, in whichever group, is about to be written, or its own."""
+    """What is given to a request to write in, for whichever group, holds nothing else any more."""
     for table in tables:
         for kept in others.values():
             for block in table:
