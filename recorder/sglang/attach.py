@@ -44,7 +44,9 @@ def attach(
     if version is None:
         raise HkvError("sglang is not installed here")
     targets = {point: _target(point) for point in POINTS}
-    lost = [f"{p.name}: {t}" for p, t in targets.items() if isinstance(t, str) and p.loses]
+    lost = [
+        f"{p.name}: {t}" for p, t in targets.items() if isinstance(t, str) and "host" in p.loses
+    ]
     if lost:
         raise HkvError(
             f"sglang {version} is not as hkvtool knows it: {lost[0]}",
@@ -53,6 +55,7 @@ def attach(
     if version not in TRIED:
         log.warning("hkvtool has not been tried with sglang %s", version)
     hooks = Hooks(Tell(sink, prepare), keyed, f"sglang {version}")
+    hooks.evidence = list(report_of(version, targets, EVIDENCE, tried=True).evidence)
     _offer(hooks)
     for point, target in targets.items():
         if isinstance(target, Target):

@@ -52,6 +52,9 @@ def matched(hooks: Hooks, seen: None, found: Any, cache: Any, params: Any, **kw:
     blocks = _found(state, cache.tree_core, params, found)
     if blocks:
         event["blocks"][state.full.name] = blocks
+    if state.tier is not None and found.host_hit_length:
+        # Of these some are only on the host.
+        event["hit"].update({p.name: usable for p in state.tier.pools.values()})
     if state.swa is not None:
         event["hit"][state.swa.name] = usable
         window = _window(state, cache.tree_core, found.last_device_node, found.device_prefix_len)
@@ -96,11 +99,18 @@ def inserted(hooks: Hooks, seen: None, result: Any, cache: Any, params: Any, **k
     pages = full_pages(state, core, node)
     names = [hooks.keyed(h) for h in hashes(params.key, state.full.page, len(pages))]
     state.full.publish(pages, names, 0)
-    if state.swa is None:
-        return
-    runs, _ = window_pages(
-        state.swa, core, state.components["swa"], node, len(pages) * state.full.page
-    )
+    if state.swa is not None:
+        _inserted_window(hooks, state, node, pages, names)
+    if state.tier is not None:
+        state.tier.settle()
+
+
+def _inserted_window(
+    hooks: Hooks, state: CacheState, node: int, pages: list[int], names: list[str]
+) -> None:
+    core = state.cache.tree_core
+    assert state.swa is not None
+    runs, _ = window_pages(state.swa, core, state.components["swa"], node, len(pages) * state.page)
     page = state.swa.page
     fresh = False
     for start, run in runs:
@@ -110,70 +120,23 @@ def inserted(hooks: Hooks, seen: None, result: Any, cache: Any, params: Any, **k
         extend(hooks, state, core)
 
 
-def to_go_on(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
-    """Requests get slots for what they have to compute: from where they go on is decided."""
-    hooks.batch = [(str(req.rid), int(req.extend_len)) for req in batch.reqs]
-    state = hooks.cache(batch.tree_cache)
-    if state is None:
-        return
-    for req in batch.reqs:
-        # A later part of a long prompt goes on from what the request holds itself.
-        if not req.kv.holds_kv and state.asked.pop(req.rid, None) is not None:
-            resumed(hooks, state, str(req.rid), int(req.prefix_len), req.last_node)
-
-
 def resumed(hooks: Hooks, state: CacheState, req: str, at: int, node: int) -> None:
     """A request goes on from what was found of it."""
     core = state.cache.tree_core
     state.live.add(req)
+    state.refused.discard(req)
     hooks.tell.event({"ev": "admit", "req": req})
     blocks: dict[str, list[int]] = {}
     if at and state.full is not None:
         blocks[state.full.name] = full_pages(state, core, node)[: at // state.full.page]
     if at and state.swa is not None:
         blocks[state.swa.name] = _window(state, core, node, at)
-    hooks.tell.event({
-        "ev": "resume", "req": req, "at": at, "blocks": blocks,
-        "route": dict.fromkeys(blocks, "reuse"),
-    })  # fmt: skip
-
-
-def went_on(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw: Any) -> None:
-    """A batch is ready: what it writes is told here, before it runs. Slots that are taken from
-    here on are for others."""
-    taken, hooks.batch = hooks.batch, []
-    state = hooks.cache(batch.tree_cache)
-    if state is None or sum(count for _, count in taken) != len(batch.out_cache_loc):
-        return
-    at = 0
-    for (name, count), start in zip(taken, batch.prefix_lens, strict=True):
-        _written(state, name, batch.out_cache_loc[at : at + count], int(start))
-        at += count
-
-
-def to_decode(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
-    """Each request of a batch gets a slot for its next token."""
-    hooks.batch = [(str(req.rid), 1) for req in batch.reqs]
-
-
-def decoded(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw: Any) -> None:
-    """A batch is ready in which each request writes its next token."""
-    hooks.batch = []
-    state, slots = hooks.cache(batch.tree_cache), batch.out_cache_loc
-    if state is None or slots is None or len(slots) != len(batch.reqs):
-        return
-    for i, (req, length) in enumerate(zip(batch.reqs, batch.seq_lens_cpu.tolist(), strict=True)):
-        _written(state, str(req.rid), slots[i : i + 1], int(length) - 1)
-
-
-def _written(state: CacheState, req: str, slots: Any, start: int) -> None:
-    """Tokens from `start` on go to these slots, and in the window to those that they lead to."""
-    for pool in state.pools if len(slots) else ():
-        places = slots if pool.kind == "full" else state.mapping[slots]
-        state.hooks.tell.event({
-            "ev": "write", "group": pool.name, "blocks": pool.covering(places),
-            "tokens": [start, start + len(slots)], "req": req,
-        })  # fmt: skip
+    route = dict.fromkeys(blocks, "reuse")
+    if state.tier is not None:
+        for pool in state.pools:
+            if state.tier.loading(pool, blocks.get(pool.name, [])):
+                route[pool.name] = "load"
+    hooks.tell.event({"ev": "resume", "req": req, "at": at, "blocks": blocks, "route": route})
 
 
 def ended(hooks: Hooks, seen: None, result: None, cache: Any, req: Any, **kw: Any) -> None:
@@ -182,6 +145,7 @@ def ended(hooks: Hooks, seen: None, result: None, cache: Any, req: Any, **kw: An
     if state is None or name not in state.live:
         return
     state.live.discard(name)
+    state.steps.forget(name)
     how = "preempt"
     if req.finished():
         # An abort is one of the reasons to finish, and says so in its name.

@@ -9,8 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hkvtool.recorder.sglang.steps import Steps
+
 if TYPE_CHECKING:
     from hkvtool.recorder.sglang.hooks import Hooks
+    from hkvtool.recorder.sglang.host_tier import HostTier
+
+
+TABLES = 2
+"""Of a cache: the pages that its requests have on full attention, and in the window."""
 
 
 class PoolState:
@@ -26,6 +33,8 @@ class PoolState:
         """The request of every page that the tree has not."""
         self.hash_of: dict[int, str] = {}
         self.page_of: dict[str, int] = {}
+        self.place: dict[int, int] = {}
+        """Which page of its sequence it is, of every page that the tree has."""
 
     def pages(self, slots: Any) -> list[int]:
         """The pages that begin in these slots, in their order. Copied from the device."""
@@ -77,6 +86,14 @@ class PoolState:
         self._publish(pages, hashes, run, start)
         return fresh
 
+    def publish_at(self, pages: list[int], hashes: list[str], places: list[int]) -> None:
+        """The same, of pages that may lie apart in their sequence."""
+        begin = 0
+        for i in range(1, len(pages) + 1):
+            if i == len(pages) or places[i] != places[i - 1] + 1:
+                self.publish(pages[begin:i], hashes[begin:i], places[begin])
+                begin = i
+
     def _publish(self, pages: list[int], hashes: list[str], run: list[int], start: int) -> None:
         if not run:
             return
@@ -86,6 +103,7 @@ class PoolState:
         reqs = {self.taken.get(p) for p in fresh}
         req = reqs.pop() if len(reqs) == 1 else None
         self.hash_of.update(zip(fresh, names, strict=True))
+        self.place.update(zip(fresh, (start + i for i in run), strict=True))
         self.page_of.update(zip(names, fresh, strict=True))
         tell = self.cache.hooks.tell
         tell.publish(self.name, fresh, names, tokens, req)
@@ -100,7 +118,7 @@ class PoolState:
         """The tree has these pages no more."""
         gone = [p for p in pages if p in self.hash_of]
         for page in gone:
-            del self.page_of[self.hash_of.pop(page)]
+            del self.page_of[self.hash_of.pop(page)], self.place[page]
         if gone:
             self.cache.hooks.tell.unpublish(self.name, gone, None, reason)
 
@@ -109,6 +127,7 @@ class PoolState:
         if self.hash_of:
             self.hash_of.clear()
             self.page_of.clear()
+            self.place.clear()
             self.cache.hooks.tell.event({"ev": "reset", "pool": self.name})
 
 
@@ -121,6 +140,10 @@ class Lock:
     swa: list[int] = field(default_factory=list)
     covered: int = 0
     """Tokens before the end of the node that the locked part of the window's path covers."""
+    req: str | None = None
+    """The request that it is for, once that is known."""
+    receipt: Any = None
+    """What the engine gives it up by, of a lock that a request holds."""
 
 
 class CacheState:
@@ -131,6 +154,8 @@ class CacheState:
         self.hooks = hooks
         self.engine = f"tree{number}"
         self.suffix = "" if number == 1 else f".{number}"
+        self.page = int(cache.page_size)
+        self.steps = Steps(hooks, self.page, TABLES * (number - 1))
         self.window: int | None = None
         self.components: dict[str, Any] = {}
         """What the engine calls the parts of a node, by the pool they lie in."""
@@ -142,6 +167,10 @@ class CacheState:
         """By the node that was locked, and what the engine calls the end of its window."""
         self.asked: dict[str, tuple[Any, ...]] = {}
         """What the last lookup of each request came to."""
+        self.tier: HostTier | None = None
+        """The host's memory that pages are copied to, where there is such."""
+        self.refused: set[str] = set()
+        """Requests that were told to wait for room."""
         self.live: set[str] = set()
         """Requests that went on from somewhere and have not given back what they hold."""
         self.owners: list[Any] = []
@@ -151,6 +180,12 @@ class CacheState:
     def pools(self) -> list[PoolState]:
         """Those that are followed."""
         return [p for p in (self.full, self.swa) if p is not None]
+
+    def guesses(self) -> None:
+        """The engine runs ahead by guesses: what such steps write is not followed."""
+        if "step" in self.hooks.evidence:
+            self.hooks.evidence.remove("step")
+            self.hooks.note("not seen: what speculative decoding writes and reads")
 
     def mark(self, owner: Any, state: Any) -> None:
         """Have an object of the engine lead to what is known of it."""

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hkvtool.recorder.attachment import Attachment
 from hkvtool.recorder.choke_point import ChokePoint, nothing
 from hkvtool.recorder.sglang import cache_hooks as cache
+from hkvtool.recorder.sglang import host_hooks as host
 from hkvtool.recorder.sglang import slot_hooks as slots
+from hkvtool.recorder.sglang import step_hooks as steps
 
 _ROOT = "sglang.srt.mem_cache"
 _CACHE = f"{_ROOT}.unified_radix_cache:UnifiedRadixCache"
 _PAGES = f"{_ROOT}.allocator.paged:PagedTokenToKVPoolAllocator"
 _SLOTS = f"{_ROOT}.allocator.token:TokenToKVPoolAllocator"
+_HOST = f"{_ROOT}.pool_host.base:HostKVCache"
+_COPIES = f"{_ROOT}.hybrid_cache.hybrid_cache_controller:HybridCacheController"
+_LAYERS = "sglang.srt.managers.cache_controller:LayerDoneCounter"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 
+_SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
+
 HOST = ("host",)
+STEP = ("step",)
+
+
+def no_more(hooks: Attachment, *args: Any, **kwargs: Any) -> None:
+    """There is nothing to tell behind it."""
+
 
 POINTS = (
     ChokePoint("declare", _CACHE, "__init__", ("params",), cache.to_make, cache.made, HOST),
@@ -28,7 +44,26 @@ POINTS = (
     ChokePoint("slot alloc", _SLOTS, "alloc", ("need_size",), nothing, slots.allocated, HOST),
     ChokePoint("slot free", _SLOTS, "free", ("free_index",), slots.to_free, slots.freed, HOST),
     ChokePoint("slot clear", _SLOTS, "clear", (), nothing, slots.cleared, HOST),
+    ChokePoint("host tier", _CACHE, "init_hicache", ("params",), nothing, host.made, HOST),
+    ChokePoint("host alloc", _HOST, "alloc", ("need_size",), nothing, host.host_allocated, HOST),
+    ChokePoint("host free", _HOST, "free", ("indices",), nothing, host.host_freed, HOST),
+    ChokePoint("host clear", _HOST, "clear", (), nothing, host.host_cleared, HOST),
+    ChokePoint("write", _COPIES, "write", ("device_indices", "extra_pools"),
+               nothing, host.written, HOST),
+    ChokePoint("store", _COPIES, "start_writing", (), host.to_store, no_more, HOST),
+    ChokePoint("store end", _CACHE, "_finish_write_through_ack", ("ack_id",),
+               host.to_acknowledge, no_more, HOST),
+    ChokePoint("load", _COPIES, "start_loading", (), host.to_load, host.load_begun, HOST),
+    ChokePoint("load waited", _LAYERS, "set_consumer", ("index",), nothing, host.consumed, HOST),
     ChokePoint("end", _CACHE, "on_release", ("req",), nothing, cache.ended, ()),
-    ChokePoint("resume", _BATCH, "prepare_for_extend", (), cache.to_go_on, cache.went_on, ()),
-    ChokePoint("next token", _BATCH, "prepare_for_decode", (), cache.to_decode, cache.decoded, ()),
+    ChokePoint("resume", _BATCH, "prepare_for_extend", (), steps.to_go_on, steps.went_on, STEP),
+    ChokePoint("next token", _BATCH, "prepare_for_decode", (),
+               steps.to_decode, steps.decoded, STEP),
+    ChokePoint("checkpoint", _CACHE, "checkpoint_into_tree", ("req",),
+               nothing, steps.checked_in, STEP),
+    ChokePoint("run", _SCHEDULER, "run_batch", ("batch",), steps.to_run, steps.ran, STEP),
+    ChokePoint("retire", _SCHEDULER, "process_batch_result", ("batch", "result"),
+               steps.to_process, no_more, STEP),
+    ChokePoint("refuse", "sglang.srt.managers.schedule_policy:PrefillAdder", "add_one_req",
+               ("req",), nothing, steps.refused, ()),
 )  # fmt: skip

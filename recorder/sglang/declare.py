@@ -5,16 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
+from hkvtool.recorder.sglang.cache_state import TABLES, CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
 
 _COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
 
 NOT_SEEN = (
-    "when a step runs and what it reads: kernels are not hooked, so no race with them is judged",
-    "what speculative decoding writes",
+    "what speculative decoding writes and reads",
     "how caches lie: dtype, strides, offsets",
-    "HiCache's host and storage tiers: backup, load-back and prefetch",
+    "HiCache's storage tier, what is staged in its buffer mode, and indexer and state pools",
     "Mamba state, and allocators that share one buffer between groups",
     "for whom a node is locked: the engine counts, and names nobody",
 )
@@ -45,6 +45,32 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     return state
 
 
+def declare_tier(hooks: Hooks, state: CacheState, controller: Any) -> None:
+    """Tell the host's memory of a cache, as far as it holds pages that are followed."""
+    tier = HostTier(state, controller)
+    near = {"kv": state.full, "swa": state.swa}
+    for entry in controller.mem_pool_host.entries:
+        name = str(getattr(entry.name, "value", entry.name))
+        above, host = near.get(name), entry.host_pool
+        if above is None or int(host.page_size) != above.page:
+            tier.left_out.append(name)
+            continue
+        pool = tier.pools[name] = HostPool(host, state, above)
+        state.mark(host, pool)
+        hooks.tell.event({
+            "ev": "pool", "pool": pool.name, "medium": "cpu", "engine": state.engine,
+            "blocks": int(host.size) // pool.page,
+        })  # fmt: skip
+        hooks.tell.event({**_group(state, above), "group": pool.name, "pool": pool.name,
+                          "participates": False})  # fmt: skip
+    state.tier = tier
+    state.steps.mark()
+    for owner in (controller, controller.layer_done_counter):
+        state.mark(owner, tier)
+    if tier.left_out:
+        hooks.note(f"not seen: the host's copies of {', '.join(tier.left_out)}")
+
+
 def _declare(hooks: Hooks, state: CacheState, pool: PoolState) -> None:
     """A pool of pages, the first of which padding is written to, and the group that uses it."""
     pages = int(pool.allocator.size) // pool.page
@@ -52,10 +78,15 @@ def _declare(hooks: Hooks, state: CacheState, pool: PoolState) -> None:
         "ev": "pool", "pool": pool.name, "medium": "gpu", "engine": state.engine,
         "blocks": pages + 1, "reserved": [0],
     })  # fmt: skip
+    number = TABLES * (len(hooks.caches) - 1) + state.pools.index(pool)
+    hooks.tell.event({**_group(state, pool), "table_index": number})
+
+
+def _group(state: CacheState, pool: PoolState) -> dict[str, Any]:
     group: dict[str, Any] = {
         "ev": "group", "group": pool.name, "pool": pool.name, "block_tokens": pool.page,
         "form": "compressed" if pool.kind == "full" else "swa",
     }  # fmt: skip
     if pool.kind == "swa":
         group["window"] = state.window
-    hooks.tell.event(group)
+    return group

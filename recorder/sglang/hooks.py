@@ -12,7 +12,7 @@ from hkvtool.recorder.tell import Tell
 
 log = logging.getLogger("hkvtool.sglang")
 
-EVIDENCE = ("host",)
+EVIDENCE = ("host", "step")
 """What the hooks let a rule see when all of them hold."""
 
 STATE = "hkvtool_state"
@@ -33,6 +33,11 @@ class Hooks(Attachment):
         """Taken off: a core that stays in front of an engine's tells nothing any more."""
         self.chosen = ""
         """The tree core that the engine would have taken, of the cache it makes."""
+        self.steps = 0
+        self.last: tuple[list[str], list[int]] = [], []
+        """The requests of the step that was told last, and where each came to."""
+        self.overlaps = False
+        """Whether batches are planned while one runs, on a stream of their own."""
         self.lookups = 0
         self.batch: list[tuple[str, int]] = []
         """Requests that slots are being taken for, each with how many, in the order of the
@@ -50,6 +55,15 @@ class Hooks(Attachment):
         """The first line of a trace, once."""
         if not self._begun:
             self._open(self.engine, note)
+
+    def note(self, what: str) -> None:
+        """Say something of what is recorded from here on."""
+        self.tell.event({"ev": "evidence", "evidence": list(self.evidence), "note": what})
+
+    def next_step(self) -> int:
+        """The number of one more step."""
+        self.steps += 1
+        return self.steps
 
     def cache(self, cache: Any) -> CacheState | None:
         """What is known of a cache of the engine."""

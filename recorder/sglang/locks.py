@@ -9,7 +9,7 @@ from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.paths import full_pages, window_pages
 
 OWNER = "lock"
-"""The engine locks nodes, and does not say for whom."""
+"""Who holds what is locked, where that is no request, or not yet."""
 
 
 def _component(state: CacheState) -> Any:
@@ -40,6 +40,24 @@ def locked(
     _count(hooks, state.swa, lock.swa, 1)
 
 
+def name(hooks: Hooks, state: CacheState, req: Any) -> None:
+    """Whom a lock is for: the engine locks first, and hands it to a request then."""
+    if req.lock is None:
+        return
+    receipt = req.lock.receipt
+    alike = state.locks.get(_key(req.lock.node, receipt, state), ())
+    if any(lock.receipt is receipt for lock in alike):
+        return
+    lock = next((lock for lock in alike if lock.receipt is None), None)
+    if lock is None:
+        return
+    for pool, pages in ((state.full, lock.full), (state.swa, lock.swa)):
+        if pool is not None and pages:
+            hooks.tell.touch(pages, pool.name, str(req.rid), None, None)
+            hooks.tell.free(pages, pool.name, None, None, OWNER, None)
+    lock.req, lock.receipt = str(req.rid), receipt
+
+
 def unlocked(
     hooks: Hooks, witness: Any, core: Any, result: Any, node_id: int, params: Any,
     skip_swa: bool = False, **kw: Any,
@@ -49,8 +67,8 @@ def unlocked(
     lock = None if state is None else _of(state, node_id, params, window=not skip_swa)
     if state is not None and lock is not None:
         _drop(state, lock, params)
-        _count(hooks, state.swa, lock.swa, -1)
-        _count(hooks, state.full, lock.full, -1)
+        _count(hooks, state.swa, lock.swa, -1, lock.req)
+        _count(hooks, state.full, lock.full, -1, lock.req)
 
 
 def window_unlocked(
@@ -60,7 +78,7 @@ def window_unlocked(
     state = hooks.by_core(witness)
     lock = None if state is None else _of(state, node_id, params, window=True)
     if state is not None and lock is not None:
-        _count(hooks, state.swa, lock.swa, -1)
+        _count(hooks, state.swa, lock.swa, -1, lock.req)
         lock.swa, lock.covered = [], 0
 
 
@@ -76,14 +94,17 @@ def extend(hooks: Hooks, state: CacheState, core: Any) -> None:
             now = [p for _, pages in runs for p in pages]
             had = set(lock.swa)
             fresh = [p for p in now if p not in had]
-            lock.swa += fresh
-            _count(hooks, state.swa, fresh, 1)
+            # Not in place: what was told is kept by whoever was told.
+            lock.swa = lock.swa + fresh
+            _count(hooks, state.swa, fresh, 1, lock.req)
 
 
 def _of(state: CacheState, node: int, receipt: Any, *, window: bool) -> Lock | None:
     """The lock that a receipt is of; several may be alike but for whether they have their window
     still."""
     held = state.locks.get(_key(node, receipt, state), ())
+    mine = [lock for lock in held if lock.receipt is receipt]
+    held = mine or [lock for lock in held if lock.receipt is None] or held
     return next((lock for lock in held if bool(lock.covered) == window), next(iter(held), None))
 
 
@@ -94,19 +115,22 @@ def _drop(state: CacheState, lock: Lock, receipt: Any) -> None:
         del state.locks[key]
 
 
-def _count(hooks: Hooks, pool: PoolState | None, pages: list[int], by: int) -> None:
+def _count(
+    hooks: Hooks, pool: PoolState | None, pages: list[int], by: int, req: str | None = None
+) -> None:
     if pool is None or not pages:
         return
+    owner = OWNER if req is None else None
     if by > 0:
-        hooks.tell.touch(pages, pool.name, None, None, OWNER)
+        hooks.tell.touch(pages, pool.name, req, None, owner)
     else:
-        hooks.tell.free(pages, pool.name, None, None, OWNER, None)
+        hooks.tell.free(pages, pool.name, req, None, owner, None)
 
 
 def drop_all(hooks: Hooks, state: CacheState) -> None:
     """Nothing is locked any more."""
     for held in state.locks.values():
         for lock in held:
-            _count(hooks, state.swa, lock.swa, -1)
-            _count(hooks, state.full, lock.full, -1)
+            _count(hooks, state.swa, lock.swa, -1, lock.req)
+            _count(hooks, state.full, lock.full, -1, lock.req)
     state.locks.clear()

@@ -28,9 +28,19 @@ def hashes(key: Any, page: int, count: int) -> list[bytes]:
 
 
 def full_pages(state: CacheState, core: Any, node: int) -> list[int]:
-    """The pages of the full-attention pool from the beginning to the end of a node."""
+    """The pages of the full-attention pool from the beginning to the end of a node, or of the last
+    before it that has any: a core may panic where it is asked for those of one that has none."""
     if state.full is None or core.is_root(node):
         return []
+    if state.tier is not None:
+        resident = None
+        for step in core.collect_path_info([node])[0]:
+            if step.full_value_len is None:
+                break
+            resident = step.node_id
+        if resident is None:
+            return []
+        node = resident
     return state.full.pages(core.collect_full_device_indices(node, core.root_node_handle()))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.recorder.sglang.host_hooks import adopted, load_over
 from hkvtool.recorder.sglang.locks import locked, unlocked
 from hkvtool.recorder.sglang.removals import cleared, removed, window_left
 
@@ -30,6 +31,8 @@ THEN: dict[str, Then] = {
     "dec_lock_ref": unlocked,
     "dec_swa_lock_only": window_left,
     "reset": cleared,
+    "commit_load_back": adopted,
+    "finish_load_back": load_over,
     **dict.fromkeys(
         (
             "evict_device_next_node", "evict_device_leaf", "demote", "drop_subtree_no_host",

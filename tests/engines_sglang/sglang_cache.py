@@ -18,6 +18,8 @@ from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
+from engines_sglang import device
+
 CORES = ("python", "rust")
 
 
@@ -26,10 +28,19 @@ class Engine:
 
     def __init__(
         self, core: str, *, page: int = 4, window: int | None = 8, slots: int = 512,
-        swa_slots: int | None = None,
+        swa_slots: int | None = None, host: float | None = None, policy: str = "write_through",
     ) -> None:  # fmt: skip
         self.page, self.window = page, window
-        set_global_server_args_for_scheduler(ServerArgs(model_path="dummy", page_size=page))
+        arguments: dict[str, Any] = {}
+        if host is not None:
+            device.stand_in()
+            arguments = {
+                "enable_hierarchical_cache": True, "hicache_ratio": host,
+                "hicache_write_policy": policy, "hicache_io_backend": "direct",
+                "hicache_mem_layout": "layer_first",
+            }  # fmt: skip
+        server = ServerArgs(model_path="dummy", page_size=page, **arguments)
+        set_global_server_args_for_scheduler(server)
         requests = ReqToTokenPool(
             size=8, max_context_len=512, device="cpu", enable_memory_saver=False
         )
@@ -55,13 +66,15 @@ class Engine:
                 size=slots, size_swa=small, device="cpu", kvcache=pool, need_sort=False, **shape
             )
             components = (ComponentType.FULL, ComponentType.SWA)
-        self.cache = UnifiedRadixCache(
-            CacheInitParams(
-                req_to_token_pool=requests, token_to_kv_pool_allocator=self.allocator,
-                page_size=page, disable=False, sliding_window_size=window,
-                tree_components=components, tree_core_backend=core,
-            )
+        params = CacheInitParams(
+            req_to_token_pool=requests, token_to_kv_pool_allocator=self.allocator,
+            page_size=page, disable=False, sliding_window_size=window,
+            tree_components=components, tree_core_backend=core,
         )  # fmt: skip
+        self.cache = UnifiedRadixCache(params)
+        if host is not None:
+            self.cache.init_hicache(server, params)
+            self.cache.load_back_threshold = 1
 
     # --- what a scheduler does -------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pytest
 
 from hkvtool.recorder.diagnosis import diagnosis
 from hkvtool.recorder.sglang.attach import attach_report
+from hkvtool.recorder.sglang.choke_points import POINTS
 
 TESTS = Path(__file__).parents[1]
 
@@ -72,12 +73,13 @@ def test_the_engine_loads_it_by_itself(tmp_path: Path) -> None:
 def test_every_choke_point_is_there() -> None:
     report = attach_report()
     assert not report.missing and report.tried, report
-    assert set(report.evidence) == {"host"}
+    assert set(report.evidence) == {"host", "step"}
 
 
 def test_doctor_says_what_would_attach() -> None:
     told = {fact.name: fact.value for fact in diagnosis()}
-    assert told["attaches to sglang"] == f"{len(attach_report().found)} of 14 functions"
+    there = len(POINTS)
+    assert told["attaches to sglang"] == f"{there} of {there} functions"
 
 
 def test_it_is_among_the_plugins() -> None:

@@ -80,7 +80,7 @@ def test_requests_at_random(core: str, watched: tuple[Folded, Hooks]) -> None:
     assert {f.code for f in report.findings} <= {"HKV308"}, report.findings[0]
     assert 0 < report.ratios.resumable <= report.ratios.matched
     kinds = {e["ev"] for e in folded.events}
-    assert {"write", "resume", "finish", "publish", "unpublish", "touch"} <= kinds
+    assert {"dispatch", "resume", "finish", "publish", "unpublish", "touch"} <= kinds
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -124,4 +124,4 @@ def test_a_hook_that_fails_is_off_and_the_engine_goes_on() -> None:
         hooks.remove()
     assert list(hooks.failed) == ["insert"]
     said = [e for e in events if e["ev"] == "evidence"]
-    assert len(said) == 1 and said[0]["evidence"] == []
+    assert len(said) == 1 and said[0]["evidence"] == ["step"]

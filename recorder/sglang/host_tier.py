@@ -1,0 +1,152 @@
+"""What is known of the host's memory below one prefix cache: its pages, and what is on its way.
+
+A copy to the host begins when SGLang hands it to the device and ends when it has read that it is
+over. A copy back is published before it begins; for who computes it ends where the device waits for
+it, layer by layer, within the step that is told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
+
+Pages = tuple[PoolState, list[int], list[int]]
+"""A device's pool, pages of it, and the host's pages beside them."""
+
+
+class HostPool(PoolState):
+    """Pages of the host's memory, kept like those of a device."""
+
+    def __init__(self, allocator: Any, cache: CacheState, near: PoolState) -> None:
+        super().__init__(allocator, cache, near.kind)
+        self.name = f"{near.kind}.cpu{cache.suffix}"
+        self.near = near
+        self.due: dict[int, int] = {}
+        """Pages of the device whose hash a page is to have as soon as they have one."""
+
+    def give_back(self, pages: list[int]) -> None:
+        for page in pages:
+            self.due.pop(page, None)
+        super().give_back(pages)
+
+    def settle(self) -> None:
+        """The tree has on the host what it has on the device, from the moment it decides so."""
+        known = [(host, p) for host, p in self.due.items() if p in self.near.hash_of]
+        known.sort(key=lambda pair: self.near.place[pair[1]])
+        for host, _ in known:
+            del self.due[host]
+        self.publish_at(
+            [host for host, _ in known],
+            [self.near.hash_of[p] for _, p in known],
+            [self.near.place[p] for _, p in known],
+        )
+
+
+@dataclass(eq=False)
+class Copy:
+    """Copies of one node's pages that go together, one for each pool."""
+
+    kind: str
+    handles: list[str]
+    pages: list[Pages]
+    ended: bool = False
+
+
+class HostTier:
+    """The host's memory of one cache."""
+
+    def __init__(self, state: CacheState, controller: Any) -> None:
+        self.state = state
+        self.controller = controller
+        self.pools: dict[str, HostPool] = {}
+        """By what the engine calls them."""
+        self.left_out: list[str] = []
+        """Pools of the host that are not followed."""
+        self.stores: dict[int, Copy] = {}
+        self.loads: dict[int, Copy] = {}
+        """Under way, by the node that the engine gets told of."""
+        self.waited: dict[int, list[Copy]] = {}
+        """Loads by the number that a step is given to wait for them."""
+        self._count = self._handed = 0
+
+    def pages(self, operation: Any) -> Iterator[Pages]:
+        """What one of the engine's operations copies, of the pools that are followed."""
+        parts = [("kv", operation.host_indices, operation.device_indices)]
+        parts += [
+            (str(getattr(t.name, "value", t.name)), t.host_indices, t.device_indices)
+            for t in operation.pool_transfers or ()
+            if t.indices_from_pool is None
+        ]
+        for name, host, device in parts:
+            pool = self.pools.get(name)
+            if pool is not None and host is not None and device is not None and len(host):
+                yield pool.near, pool.near.pages(device), pool.pages(host)
+
+    def far(self, near: PoolState) -> HostPool:
+        """The host's pool of a device's."""
+        return next(p for p in self.pools.values() if p.near is near)
+
+    def settle(self) -> None:
+        """Hashes that pages of the device have by now are those of their copies too."""
+        for pool in self.pools.values():
+            if pool.due:
+                pool.settle()
+
+    def behind(self, lane: str | None) -> None:
+        """Copies on a lane begin behind what the engine has done before it hands them over."""
+        if lane is None:
+            return
+        self._handed += 1
+        event = f"copies{self.state.suffix}.{self._handed}"
+        self.state.hooks.tell.event({"ev": "signal", "event": event})
+        self.state.hooks.tell.event({"ev": "wait", "event": event, "actor": lane})
+
+    def begin(self, kind: str, operation: Any, lane: str | None) -> Copy:
+        """A copy is handed to the device."""
+        tell, direction = self.state.hooks.tell, "to" if kind == "store" else "from"
+        copy = Copy(kind, [], list(self.pages(operation)))
+        for near, blocks, peer in copy.pages:
+            self._count += 1
+            handle = f"{kind}{self._count}.{near.name}"
+            copy.handles.append(handle)
+            event: dict[str, Any] = {
+                "ev": f"{kind}_begin", "handle": handle, "group": near.name, "blocks": blocks,
+                direction: self.far(near).name, "peer": peer,
+            }  # fmt: skip
+            if lane is not None:
+                event["actor"] = lane
+            tell.event(event)
+        return copy
+
+    def end(self, copy: Copy | None, lane: str | None, *, ok: bool = True) -> None:
+        """A copy is over for a lane, or for all of the engine; the first who says so counts."""
+        if copy is None or copy.ended:
+            return
+        copy.ended = True
+        for handle in copy.handles:
+            event: dict[str, Any] = {"ev": f"{copy.kind}_end", "handle": handle}
+            if lane is not None:
+                event["actor"] = lane
+            if not ok:
+                event["ok"] = False
+            self.state.hooks.tell.event(event)
+
+    def loading(self, pool: PoolState, pages: list[int]) -> bool:
+        """Whether any of these pages is still on its way, or not even begun."""
+        mine = set(pages)
+        return any(
+            near is pool and not mine.isdisjoint(blocks)
+            for copy in self.loads.values() if not copy.ended
+            for near, blocks, _ in copy.pages
+        )  # fmt: skip
+
+    def drop_all(self) -> None:
+        """The engine forgets what is under way."""
+        for copy in [*self.stores.values(), *self.loads.values()]:
+            self.end(copy, None, ok=False)
+        self.stores.clear()
+        self.loads.clear()
+        self.waited.clear()
