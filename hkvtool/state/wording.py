@@ -29,7 +29,9 @@ def sentence(scene: Scene, read: Read, faults: Sequence[Fault]) -> str:
 
 
 def _does(read: Read) -> str:
-    who = f"request {read.request.name}" if read.request else "a kernel"
+    # A request that only looks up has nothing yet that the fold would know it by.
+    name = read.request.name if read.request else read.event.req
+    who = "a kernel" if name is None else f"request {name}"
     if read.event.ev == "resume":
         return f"{who} resumes at token {read.event['at']}"
     if read.event.ev == "lookup":
