@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 from hkvtool.bench.synthetic import synthetic_trace
 from hkvtool.model.errors import HkvError
+from hkvtool.store.scratch import Scratch
 
 SIZE = (120, 40)
 
@@ -55,7 +55,7 @@ def tui_costs(
     events: int, blocks: int, keep: Path | None, progress: Callable[[int], None] | None = None
 ) -> Costs:
     """Write a trace and measure the application over it. Raises HkvError."""
-    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
+    with Scratch() as folder:
         path = keep or Path(folder) / "bench.duckdb"
         if keep is None or not keep.exists():
             synthetic_trace(path, events, pool_blocks=blocks, progress=progress)

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
@@ -77,12 +76,13 @@ def _opened(path: str) -> Iterator[DuckTrace]:
     """The trace as DuckDB; JSON lines are imported into a file that goes away again."""
     from hkvtool.store import open_trace
     from hkvtool.store.duck import DuckTrace
+    from hkvtool.store.scratch import Scratch
     from hkvtool.store.writer import TraceWriter
 
     with ExitStack() as stack:
         opened = stack.enter_context(open_trace(path))
         if not isinstance(opened, DuckTrace):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hkvtool-"))
+            folder = stack.enter_context(Scratch())
             copy = Path(folder) / "trace.duckdb"
             with TraceWriter(copy) as writer:
                 writer.write(opened.events())

@@ -92,6 +92,8 @@ class CompiledFold(Fold):
     ten times as long as clearing it.
     """
 
+    laid_out = True
+
     def __init__(self, source: Source, room: CompiledFold | None = None) -> None:
         self.source, self._room = source, room
         snapshots = [e for e in source.control if e.ev == "state"]
@@ -105,7 +107,6 @@ class CompiledFold(Fold):
         self._plan(names)
         super().__init__(names)
         self.refused = 0
-        self.imaged = False
         self._columns: tuple[Any, ...] | None = None
         self._lanes: dict[str, list[int]] | None = None
         self._spelled_twice = source.names.doubles("handle")
@@ -191,14 +192,17 @@ class CompiledFold(Fold):
         longest = max(int(self.source.meta.get("last_pos", 0)), *self._lengths.values())
         return np.dtype(f"i{extent.width if longest < _NARROW else 8}")
 
+    def let_go(self) -> a.Arrays:
+        """Give up the arrays: nobody asks this fold any more, and it is gone when it is let go."""
+        self._control.clear()
+        st, self.st = self.st, self.st._replace(**dict.fromkeys(a.Arrays._fields, ()))
+        return st
+
     def _taken_over(self, room: CompiledFold | None) -> a.Arrays | None:
         """The arrays of the fold that makes room, as nobody has touched them."""
         if room is None or room.source is not self.source or not room.fits:
             return None
-        st, room.st = room.st, room.st._replace(**dict.fromkeys(a.Arrays._fields, ()))
-        if room.imaged:
-            # Its arrays are pages of an image's.
-            return None
+        st = room.let_go()
         for name, extent in a.EXTENTS.items():
             column = getattr(st, name)
             if len(column) < max(1, self._lengths[extent.per]):
@@ -238,6 +242,9 @@ class CompiledFold(Fold):
         if block < 0 or not pool.has(block):
             return NO_SLOT
         return int(self._bases[pool.name]) + block
+
+    def places(self, pool: Pool, blocks: Any) -> Any | None:
+        return blocks + int(self.st.base[pool.id])
 
     def find(self, pool: Pool, block: int) -> int | None:
         slot = self.slot(pool, block)
@@ -301,18 +308,29 @@ class CompiledFold(Fold):
         waiting.reverse()
         # Where a gap ends is for every event of its lane to say.
         whole = bool(self.gaps) or any(e.ev == "dropped" for e in waiting)
-        for batch in self.source.batches(size, since, until, folded=not whole):
+        batches = self.source.batches(size, since, until, folded=not whole)
+        for batch in self._prepared(batches, waiting):
             self._batch(batch, waiting)
             yield batch
         while waiting:
             self.apply(waiting.pop())
+
+    def _prepared(self, batches: Iterator[Batch], waiting: list[Event]) -> Iterator[Batch]:
+        """The batches that are about to be folded."""
+        return batches
+
+    def _ids(self, values: Any) -> Any:
+        """Block ids of a batch, of its own, as the transitions take them."""
+        return values.copy()
 
     def _batch(self, batch: Batch, waiting: list[Event]) -> None:
         moving = (batch.ev == codes.STORE_BEGIN) | (batch.ev == codes.LOAD_BEGIN)
         if moving.any():
             self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
         at = 0
-        lists = batch.blocks.values.copy(), batch.blocks2.values.copy(), self._handles(batch)
+        lists = (
+            self._ids(batch.blocks.values), self._ids(batch.blocks2.values), self._handles(batch)
+        )  # fmt: skip
         while waiting and waiting[-1].pos <= batch.pos[-1]:
             event = waiting.pop()
             index = int(np.searchsorted(batch.pos, event.pos))

@@ -6,7 +6,7 @@ every question about one moment. The transitions are those of `hkvtool.state.ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import Event
@@ -56,6 +56,9 @@ class Transfer(NamedTuple):
 
 class Fold:
     """Every block's state after the events applied so far."""
+
+    laid_out = False
+    """Whether every block of every pool has its slot, in order."""
 
     def __init__(self, names: Names | None = None) -> None:
         self.names = names or Names()
@@ -110,6 +113,22 @@ class Fold:
         """Slots of a pool by block id, of the blocks that some event has named."""
         touch = self.st.touch
         return {block: slot for block, slot in self._slots[pool.id].items() if touch[slot] >= 0}
+
+    def places(self, pool: Pool, blocks: Any) -> Any | None:
+        """The slots of an array of block ids, where they need not be looked up one by one."""
+        return None
+
+    def overviewed(self, pool: Pool, blocks: Any) -> Any | None:
+        """What is known of all these blocks without looking at each (`hkvtool.state.overview`)."""
+        return None
+
+    def led_to(self, number: int) -> Iterator[int]:
+        """The slots that live entries of a hash lead to."""
+        entry = self.st.first_of_hash[number] if number < len(self.st.first_of_hash) else -1
+        while entry >= 0:
+            if self.st.e_live[entry] == 1:
+                yield int(self.st.e_slot[entry])
+            entry = self.st.e_next_hash[entry]
 
     def component(self, slot: int, group: Group) -> int:
         """The place of a group's share of a slot in the component arrays."""

@@ -70,6 +70,12 @@ def overview(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) ->
     With `group` every block is seen as that group sees it; else as the groups of the block table
     that it was allocated for do.
     """
+    known = fold.overviewed(pool, blocks) if group is None else None
+    return judged(fold, pool, blocks, group) if known is None else known
+
+
+def judged(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) -> Overview:
+    """`overview`, each block by its state."""
     count = len(blocks)
     found = Overview(
         blocks,
@@ -84,7 +90,7 @@ def overview(fold: Fold, pool: Pool, blocks: Any, group: Group | None = None) ->
     for g in fold.declared.groups.values():
         if g.pool is pool and (group is None or g is group):
             tables.setdefault(g.table_id, []).append(g)
-    together = isinstance(fold.st.gen, np.ndarray) and count == max(0, pool.blocks)
+    together = fold.laid_out and count == max(0, pool.blocks)
     slots = None if together else _slots(fold, pool, blocks)
     for first in range(0, count, _AT_ONCE):
         end = min(first + _AT_ONCE, count)
@@ -154,8 +160,9 @@ class _Columns:
 
 def _slots(fold: Fold, pool: Pool, blocks: Any) -> Any:
     """The slots of blocks, -1 where there is none."""
-    if isinstance(fold.st.gen, np.ndarray):
-        return blocks + int(fold.st.base[pool.id])
+    places = fold.places(pool, blocks)
+    if places is not None:
+        return places
     slots = np.full(len(blocks), -1, np.int64)
     named = fold.slots_of(pool)
     if named and len(blocks):

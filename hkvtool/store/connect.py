@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +13,7 @@ from typing import Any
 
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.store.schema import STORAGE_VERSION
+from hkvtool.store.scratch import Scratch
 
 Connection = Any
 """A `duckdb.DuckDBPyConnection`; the name would import DuckDB."""
@@ -105,9 +104,9 @@ def _spill_folder() -> str:
     One folder for the whole process, since DuckDB refuses to open a file twice with settings
     that differ.
     """
-    folder = tempfile.mkdtemp(prefix="hkvtool-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    folder = Scratch()
+    atexit.register(folder.cleanup)
+    return folder.name
 
 
 def record_batches(con: Connection, query: str, size: int) -> Iterator[Any]:

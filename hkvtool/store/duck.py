@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import merge
+from itertools import chain
 from operator import attrgetter
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,13 @@ from hkvtool.store.conditions import ev_among, queries, span
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches, threads
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
-from hkvtool.store.schema import META, SCHEMA_VERSION, TABLES
+from hkvtool.store.schema import META, SCHEMA_VERSION, SEEN_SINCE, TABLES
 from hkvtool.store.stored_names import StoredNames
 from hkvtool.store.trace import CHUNK_ROWS, Trace
 
 if TYPE_CHECKING:
     from hkvtool.state.keyframes import Chunk
+    from hkvtool.state.standing import Standing
 
 
 _CLOSED_WITHIN, _CLOSE_PAUSE = 50, 0.02
@@ -135,37 +137,59 @@ class DuckTrace(Trace):
         return trace
 
     def keyframe(self, pos: int) -> tuple[int, Iterator[Chunk]] | None:
+        found = self._kept_by(pos)
+        if found is None:
+            return None
+        last, stretch = found
+        # The header first.
+        parts = (self._chunks(f"{stretch} AND (field = 'h') = {so}") for so in ("true", "false"))
+        return last, chain.from_iterable(parts)
+
+    def standing(self, pos: int) -> Standing | None:
+        from hkvtool.state.standing import Standing
+
+        found = self._kept_by(pos)
+        if found is None:
+            return super().standing(pos)
+        if self._meta["schema_version"] < SEEN_SINCE:
+            return None
+        last, stretch = found
+
+        def read(fields: Sequence[str], numbers: Sequence[int] | None) -> Iterator[Chunk]:
+            wanted = f"{stretch} AND field IN ({', '.join(map(repr, fields))})"
+            if numbers is not None:
+                wanted += f" AND chunk IN ({', '.join(str(int(n)) for n in numbers)})"
+            return self._chunks(wanted)
+
+        return Standing(self.path, last, read)
+
+    def _kept_by(self, pos: int) -> tuple[int, str] | None:
+        """The last keyframe at or before a position, and what names the rows that it is of."""
         with explained(self.path):
-            con = self._con.cursor()
-            last, whole = con.execute(
-                "SELECT max(pos), max(pos) FILTER (whole) FROM keyframes WHERE pos <= ?", [pos]
-            ).fetchone()
-            if last is None:
-                return None
-        return last, self._chunks(self._stored_chunks(whole or 0, last))
+            query = "SELECT max(pos), max(pos) FILTER (whole) FROM keyframes WHERE pos <= ?"
+            last, whole = self._con.cursor().execute(query, [int(pos)]).fetchone()
+        if last is None:
+            return None
+        return int(last), f"pos BETWEEN {int(whole or 0)} AND {int(last)}"
 
-    def _stored_chunks(self, whole: int, last: int) -> Iterator[Any]:
-        """What was stored last of each chunk from one keyframe to another, the header first."""
-        # The stretch is named on both sides: only so is the rest of the table left unread. And by
+    def _stored_chunks(self, wanted: str) -> Iterator[Any]:
+        """What was stored last of each chunk among some rows."""
+        # They are named on both sides: only so is the rest of the table left unread. And by
         # their places: else DuckDB would put what is in the chunks into a table of hashes.
-        stretch = f"pos BETWEEN {int(whole)} AND {int(last)}"
         query = (
-            f"SELECT field, chunk, size, data FROM keyframes WHERE {stretch} AND rowid IN "
-            f"(SELECT arg_max(rowid, pos) FROM keyframes WHERE {stretch} GROUP BY field, chunk) "
-            "AND (field = 'h') = "
+            f"SELECT field, chunk, size, data FROM keyframes WHERE {wanted} AND rowid IN "
+            f"(SELECT arg_max(rowid, pos) FROM keyframes WHERE {wanted} GROUP BY field, chunk)"
         )
-        for header in ("true", "false"):
-            with explained(self.path):
-                result = self._con.cursor().execute(query + header)
-                while rows := result.fetchmany(_ROWS_AT_ONCE):
-                    yield from rows
+        with explained(self.path):
+            result = self._con.cursor().execute(query)
+            while rows := result.fetchmany(_ROWS_AT_ONCE):
+                yield from rows
 
-    def _chunks(self, rows: Iterable[Any]) -> Iterator[Chunk]:
-        """Chunks from their rows."""
+    def _chunks(self, wanted: str) -> Iterator[Chunk]:
         from hkvtool.store.moments import unpacked_each
 
         try:
-            yield from unpacked_each(rows)
+            yield from unpacked_each(self._stored_chunks(wanted))
         except (ValueError, OSError, LookupError, TypeError) as e:
             raise TraceError(
                 f"{self.path}: a keyframe cannot be unpacked: {e}",

@@ -6,7 +6,6 @@ The latest events are values in memory, those before them rows of a DuckDB file 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection, Generator, Iterator, Sequence
 from functools import cached_property
 from threading import Lock
@@ -22,6 +21,7 @@ from hkvtool.store.filters import Filter
 from hkvtool.store.lines import encoded, in_chunks
 from hkvtool.store.places import BEGINS, ENDS
 from hkvtool.store.schema import EVENTS_TABLE, NAMES_TABLE
+from hkvtool.store.scratch import Scratch
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CONTROL_KINDS, Trace
 from hkvtool.store.writer import names_batch
@@ -36,7 +36,7 @@ class GrowingTrace(DuckTrace):
 
     def __init__(self, path: str) -> None:
         Trace.__init__(self, path)
-        self._aside = tempfile.TemporaryDirectory(prefix="hkvtool-")
+        self._aside = Scratch()
         try:
             self._con = create(os.path.join(self._aside.name, "live.duckdb"), self._aside.name)
             with explained(path):

@@ -22,6 +22,7 @@ from hkvtool.model.recording import (
 from hkvtool.store.derive_reads import derive_reads
 from hkvtool.store.duck import DuckTrace
 from hkvtool.store.lines import JsonlTrace
+from hkvtool.store.scratch import Scratch
 from hkvtool.store.segments import segment_rows
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import Trace
@@ -79,7 +80,7 @@ class IngestedRecording(DuckTrace):
     """A long recording as it was when it was opened."""
 
     def __init__(self, path: str) -> None:
-        self._aside = tempfile.TemporaryDirectory(prefix="hkvtool-")
+        self._aside = Scratch()
         try:
             target = os.path.join(self._aside.name, os.path.basename(path.rstrip("/")) + ".duckdb")
             _, self.found = ingest(path, target)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from hkvtool.model.rows import DOMAINS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+
+SEEN_SINCE = 3
+"""The first version whose keyframes say what every block was, and not only how it stood."""
 
 STORAGE_VERSION = "v1.4.0"
 """Oldest DuckDB that can open a trace: the lower end of the range hkvtool itself runs with."""
@@ -26,6 +29,11 @@ class Column:
     doc: str
 
 
+_STORED = {"BLOB": " USING COMPRESSION uncompressed"}
+"""How columns of a type are stored. What is packed already is not packed again: to read one, all of
+a few thousand would have to be unpacked."""
+
+
 @dataclass(frozen=True)
 class Table:
     """One table."""
@@ -36,7 +44,7 @@ class Table:
 
     @property
     def ddl(self) -> str:
-        columns = ", ".join(f'"{c.name}" {c.type}' for c in self.columns)
+        columns = ", ".join(f'"{c.name}" {c.type}{_STORED.get(c.type, "")}' for c in self.columns)
         return f"CREATE TABLE {self.name} ({columns})"
 
 
@@ -122,10 +130,12 @@ KEYFRAMES_TABLE = Table(
     _columns("""
 pos BIGINT position after which the state stands
 whole BOOLEAN every chunk is here, but for those that nobody has touched
-field VARCHAR array of the fold (`hkvtool.state.arrays`)
+field VARCHAR array of the fold (`hkvtool.state.arrays`); `seen_` and a column of what a block is
+ (`hkvtool.state.overview`); `gaps`, the positions of losses whose end is open
 chunk INTEGER which stretch of it
 size INTEGER bytes before compression
-data BLOB a byte that says how many bytes an integer has; the integers, little-endian, zstd
+data BLOB a byte that says how many bytes an integer has, 16 more where each is told as what it is
+ more than the one before; the integers, little-endian, zstd
 """),
 )
 

@@ -17,8 +17,7 @@ from hkvtool.store.moments import fold_at
 from hkvtool.store.trace import Trace
 
 if TYPE_CHECKING:
-    from hkvtool.state.compiled import CompiledFold
-    from hkvtool.state.image import Image
+    from hkvtool.state.standing import Standing
 
 COPY_EVERY = 1024
 """Events from one copy to the next in a short trace: folded again in about 20 ms."""
@@ -26,18 +25,15 @@ COPY_EVERY = 1024
 COPIES_BYTES = 96 << 20
 """What the copies may take together; beyond, every other one is dropped."""
 
-GO_ON = 1 << 17
+GO_ON = 1 << 16
 """A long trace is folded on from where it stands over so many positions; a keyframe is nearer
 beyond."""
 
-BACK = 1 << 11
-"""Going back over so many positions begins with an image of the state a little before."""
+MOST_READ = 1 << 17
+"""Blocks that are kept as they stood at a keyframe, to start from them again."""
 
-IMAGED_BYTES = 96 << 20
-"""A fold that is larger has no image: both together would be too much, and a keyframe is opened in
-a tenth of a second."""
-
-_FIRST_SPAN = 256
+_FIRST_SPAN, _ANY_SPAN = 256, 4
+"""Positions that are looked at first for an event of some kinds, and for any."""
 
 
 class Moments:
@@ -54,7 +50,8 @@ class Moments:
         self._places: list[int] = []
         self._copies: list[tuple[int, int, Fold]] = []
         self._copy_every = COPY_EVERY
-        self._image: Image | None = None
+        self._standing: Standing | None = None
+        self._breaks: list[int] | None = None
 
     def at(self, pos: int) -> Fold:
         """The fold after every event up to `pos`, included. Raises TraceError."""
@@ -97,7 +94,7 @@ class Moments:
                 if (kinds is None or event.ev in kinds) and (req is None or event.req == req):
                     return event
             return None
-        end, span_size = pos - 1, _FIRST_SPAN
+        end, span_size = pos - 1, _ANY_SPAN if kinds is None and req is None else _FIRST_SPAN
         while end >= self.first:
             start = max(self.first, end - span_size + 1)
             found = [
@@ -156,33 +153,56 @@ class Moments:
 
     def _long(self, pos: int) -> Fold:
         from hkvtool.state.compiled import CompiledFold
+        from hkvtool.state.excerpt import Excerpt
 
         fold = self._fold
         if isinstance(fold, CompiledFold) and 0 <= pos - self._at <= GO_ON:
-            fold.advance(since=self._at + 1, until=pos)
-            return fold
-        back = isinstance(fold, CompiledFold) and 0 < self._at - pos <= BACK
+            if not isinstance(fold, Excerpt) or self._unbroken(self._at, pos):
+                fold.advance(since=self._at + 1, until=pos)
+                return fold
         # Two folds of a large pool at once would be too much, and each is part of a cycle.
         self._fold = None
-        room = fold if isinstance(fold, CompiledFold) else None
-        image = self._image
-        if image is not None and not 0 <= pos - image.pos <= 2 * BACK:
-            self._image = image = None
-        if image is None and back and room is not None and room.nbytes <= IMAGED_BYTES:
-            image = self._image = self._imaged(max(self.first, pos - BACK), room)
-        if image is None:
+        room = None
+        if isinstance(fold, Excerpt):
+            fold.let_go()
+        elif isinstance(fold, CompiledFold):
+            room = fold
+        standing = self._standing_at(pos)
+        if standing is None:
+            self._standing = None
             return fold_at(self.trace, pos, room=room)
         if room is not None:
-            room.st = room.st._replace(**dict.fromkeys(room.st._fields, ()))
-        started = image.fold()
-        if pos > image.pos:
-            started.advance(since=image.pos + 1, until=pos)
-        return started
+            room.let_go()
+        found = Excerpt(self.trace, standing)
+        if pos > standing.pos:
+            found.advance(since=standing.pos + 1, until=pos)
+        return found
 
-    def _imaged(self, pos: int, room: CompiledFold | None) -> Image | None:
-        """Where one goes back step by step: the state a little before, to start from each time."""
-        from hkvtool.state.compiled import CompiledFold
-        from hkvtool.state.image import Image
+    def _standing_at(self, pos: int) -> Standing | None:
+        """What to start from where only some blocks are to be folded; None where that will not do.
+        It is kept, with what was read of it, as long as one stays near."""
+        found = self.trace.standing(pos)
+        if found is None:
+            return None
+        if self._standing is not None and self._standing.pos == found.pos:
+            if self._standing.count <= MOST_READ:
+                found = self._standing
+        self._standing = found
+        if found.pos < self.first:
+            return found if pos - found.pos <= 2 * GO_ON else None
+        return found if self._unbroken(found.pos, pos) and not found.gaps else None
 
-        fold = fold_at(self.trace, pos, room=room)
-        return Image(fold, pos) if isinstance(fold, CompiledFold) else None
+    def _unbroken(self, since: int, until: int) -> bool:
+        """Whether every event behind a position changes only blocks that it names."""
+        if self._standing is not None and self._standing.pos < self.first:
+            # All that was ever named is at hand.
+            return True
+        if self._breaks is None:
+            from hkvtool.state.excerpt import BREAKS
+
+            self._breaks = [e.pos for e in self.trace.control if e.ev in BREAKS]
+            if self.trace.kinds.get("reset"):
+                self._breaks += [e.pos for e in self.trace.events(kinds={"reset"})]
+                self._breaks.sort()
+        at = bisect_right(self._breaks, since)
+        return at == len(self._breaks) or self._breaks[at] > until

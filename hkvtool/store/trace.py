@@ -16,6 +16,7 @@ from hkvtool.state.codes import CONTROL, KERNEL
 
 if TYPE_CHECKING:
     from hkvtool.state.keyframes import Chunk
+    from hkvtool.state.standing import Standing
 
 CONTROL_KINDS = frozenset(BY_CODE[code].name for code in (*CONTROL, KERNEL))
 
@@ -103,6 +104,13 @@ class Trace(ABC):
         """The last keyframe at or before `pos` and what stood in every chunk then, if any; the
         header is the first."""
         return None
+
+    def standing(self, pos: int) -> Standing | None:
+        """The last keyframe at or before `pos`, to be read piece by piece; the beginning of the
+        trace where there is none; None where those that there are cannot be read so."""
+        from hkvtool.state.standing import Standing
+
+        return Standing(self.path, int(self.meta.get("first_pos", 1)) - 1)
 
     def close(self) -> None:  # noqa: B027 (a plain file has nothing to release)
         """Release the file. The trace cannot be read any more."""

@@ -138,11 +138,13 @@ class TraceWriter:
         """The state at some positions, where the trace is long."""
         path = os.fspath(self._destination.path)
         trace = DuckTrace.unfinished(path, self._con, facts)
+        self._con.execute("BEGIN TRANSACTION")
         for pos, whole, chunks in keyframe_rows(trace):
             rows = [(pos, whole, c.field, c.number, *packed(c.values)) for c in chunks]
             # Where nothing is declared there is no state to keep.
             if rows:
                 self._insert("keyframes", _rows_batch(KEYFRAMES_TABLE, rows))
+        self._con.execute("COMMIT")
 
     def _kinds(self) -> Iterator[tuple[int, str, bool, int, str]]:
         counts = self.summary.kind_counts()

@@ -46,6 +46,7 @@ from hkvtool.tui.tables import (
     transfer_lines,
     why_lines,
 )
+from hkvtool.tui.unused import unused
 from hkvtool.tui.widgets import LineList, Lines
 
 FEW = 2
@@ -467,18 +468,19 @@ class Tui(Asking):
 
     def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
         """Save the screen as a picture."""
-        target = filename or f"hkvtool-{self.current}-{self.wanted_pos}.svg"
+        named = filename or f"hkvtool-{self.current}-{self.wanted_pos}.svg"
+        target = unused(os.path.join(path or "", named))
         try:
-            self.save_picture(os.path.join(path or "", target))
+            self.save_picture(target, force=False)
         except HkvError as e:
-            self.notify(e.what, severity="error", markup=False)
+            self.notify(shown(e.what), severity="error", markup=False)
         else:
-            self.notify(f"saved {target}", markup=False)
+            self.notify(f"saved {shown(target)}", markup=False)
 
-    def save_picture(self, target: str) -> None:
+    def save_picture(self, target: str, *, force: bool) -> None:
         """Write the screen as an SVG picture. Raises HkvError."""
         picture = self.export_screenshot(title=f"hkvtool tui {self.trace_name}")
-        with writing(target, force=True) as file:
+        with writing(target, force=force) as file:
             file.write(picture.encode())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

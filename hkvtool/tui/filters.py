@@ -133,12 +133,7 @@ def _led_to(value: str, fold: Fold, seen: o.Overview) -> Any:
     """Blocks that a live hash leads to."""
     number = _number(fold, "hash", value)
     mask = np.zeros(len(seen.blocks), bool)
-    if 0 <= number < len(fold.st.first_of_hash):
-        entry = fold.st.first_of_hash[number]
-        found = set()
-        while entry >= 0:
-            if fold.st.e_live[entry] == 1:
-                found.add(int(fold.block_of[fold.st.e_slot[entry]]))
-            entry = fold.st.e_next_hash[entry]
+    if number >= 0:
+        found = {int(fold.block_of[slot]) for slot in fold.led_to(number)}
         mask |= np.isin(seen.blocks, list(found))
     return mask

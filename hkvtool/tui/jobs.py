@@ -24,6 +24,7 @@ from hkvtool.model.errors import Exit
 from hkvtool.model.progress import ASKED, PREFIX
 from hkvtool.model.text import shown
 from hkvtool.tui.lines import Line, heading, line
+from hkvtool.tui.unused import unused
 from hkvtool.tui.widgets import LineList
 
 _TICK = 0.5
@@ -46,6 +47,8 @@ class Job:
     text: str
     command: str
     options: tuple[str, ...]
+    output: str | None = None
+    """The file that it writes."""
 
     @property
     def there(self) -> bool:
@@ -54,7 +57,10 @@ class Job:
 
     def arguments(self, trace: str, finding: str, beside: str) -> list[str]:
         """Its command line, behind `hkvtool`."""
-        filled = [o.format(finding=finding, beside=beside) for o in self.options]
+        filled = [o.format(finding=finding) for o in self.options]
+        if self.output is not None:
+            name = self.output.format(finding=finding, beside=beside)
+            filled += ["-o", unused(name, "_" if name.endswith(".py") else "-")]
         return [self.command, trace, *filled]
 
 
@@ -63,12 +69,11 @@ JOBS = (
         ("--depth", "cache", "--finding", "{finding}")),
     Job("explore the orders that the edges leave open", "explore", ("--finding", "{finding}")),
     Job("minimize: the fewest events that still show it", "minimize",
-        ("--finding", "{finding}", "-o", "{beside}-{finding}.jsonl", "--force")),
+        ("--finding", "{finding}"), "{beside}-{finding}.jsonl"),
     Job("export it as a test that fails as long as it is there", "export",
-        ("--format", "pytest", "--finding", "{finding}", "-o", "test_{beside}_{finding}.py",
-         "--force")),
+        ("--format", "pytest", "--finding", "{finding}"), "test_{beside}_{finding}.py"),
     Job("pack it: one file that runs elsewhere", "bundle",
-        ("--finding", "{finding}", "-o", "{beside}-{finding}.zip", "--force")),
+        ("--finding", "{finding}"), "{beside}-{finding}.zip"),
     Job("explain it", "explain", ("{finding}",)),
 )  # fmt: skip
 

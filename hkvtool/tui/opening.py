@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -14,6 +13,7 @@ from hkvtool.state.untouched import keep_little
 from hkvtool.store import Trace, open_trace
 from hkvtool.store.duck import DuckTrace
 from hkvtool.store.opening import head_of, is_duckdb
+from hkvtool.store.scratch import Scratch
 from hkvtool.tui.session import Session
 
 DUCKDB_BYTES = 96 << 20
@@ -35,7 +35,7 @@ def opened(path: str, check: bool | None = None, *, wait: bool = False) -> Itera
                 raise TraceError(f"{path}: there is no event in it yet", hint=hint)
             yield live.session
         return
-    with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder, _fit(path, folder) as trace:
+    with Scratch() as folder, _fit(path, folder) as trace:
         if trace.count >= PLAIN_LIMIT:
             keep_little()
             _compile()

@@ -35,7 +35,7 @@ async def _picture(
         await settle(app, pilot)
         if app.look is None:
             raise TraceError(app.error or "the application ended before anything was read")
-        app.save_picture(os.fspath(target))
+        app.save_picture(os.fspath(target), force=True)
 
 
 async def settle(app: Tui, pilot: Any) -> None:

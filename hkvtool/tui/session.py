@@ -118,10 +118,11 @@ class Session:
         pos = max(self.first, min(pos, self.last))
         fold = self.moments.at(pos)
         pools = self._pools(fold, pos, wanted or BlockFilter())
-        block = block or _first_block(fold, self.moments.event(pos), pools)
+        event = self.moments.event(pos)
+        block = block or _first_block(fold, event, pools)
         states = tuple(_states(fold, *block)) if block else ()
         return Look(
-            pos, self.moments.event(pos), pools, tuple(fold.declared.groups), block, states,
+            pos, event, pools, tuple(fold.declared.groups), block, states,
             {s.group: layout_facts(fold.declared.groups[s.group], s.block_id) for s in states},
             hit_at(self.moments, fold, pos, req) if hit else None,
         )  # fmt: skip

@@ -17,8 +17,11 @@ from hkvtool.model.errors import TraceError
 from hkvtool.state import arrays as a
 from hkvtool.state import keyframes
 from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.excerpt import Excerpt
 from hkvtool.state.keyframes import Chunk, Keyframe, restored
+from hkvtool.state.overview import blocks_of
 from hkvtool.state.soundness import CHAINS, PLACES
+from hkvtool.state.standing import COMPONENT, ENTRY, SLOT, Standing
 from hkvtool.store import open_trace
 from hkvtool.store.moments import fold_at, packed, unpacked
 from tests.state.fold_facts import facts
@@ -208,6 +211,65 @@ def test_a_chunk_that_fits_nowhere(frame: Any, chunk: Chunk) -> None:
         opened(frame, {(chunk.field, chunk.number): chunk})
 
 
+def excerpt(frame: Any, changed: dict[tuple[str, int], Chunk] | None = None) -> Excerpt:
+    """A fold of some blocks from the same keyframe, all of which were asked for."""
+    path, pos, chunks = frame
+    there = {**chunks, **(changed or {})}
+
+    def read(fields: Any, numbers: Any) -> list[Chunk]:
+        return [c for (field, number), c in there.items()
+                if field in fields and (numbers is None or number in numbers)]  # fmt: skip
+
+    with open_trace(path) as trace:
+        fold = Excerpt(trace, Standing(str(path), pos, read))
+        fold.include(np.arange(12))
+        for pool in fold.declared.pools.values():
+            fold.overviewed(pool, blocks_of(pool))
+        return fold
+
+
+def test_some_blocks_of_a_keyframe_open(frame: Any) -> None:
+    fold = excerpt(frame)
+    pool = fold.declared.pools["gpu"]
+    assert facts(fold, range(8))["gpu", 1] == facts(opened(frame), range(8))["gpu", 1]
+    assert fold.slots_of(pool).keys() == opened(frame).slots_of(pool).keys()
+    number = fold.names.find("hash", "h")
+    blocks = [int(fold.block_of[slot]) for slot in fold.led_to(number)]
+    assert blocks == [int(opened(frame).block_of[s]) for s in opened(frame).led_to(number)]
+
+
+@pytest.mark.parametrize(
+    "field", [f for fields in PLACES.values() for f in fields if f in (*SLOT, *COMPONENT, *ENTRY)]
+)
+@pytest.mark.parametrize("value", [1 << 40, -7])
+def test_a_place_that_is_none_among_some_blocks(frame: Any, field: str, value: int) -> None:
+    with pytest.raises(TraceError):
+        excerpt(frame, altered(frame, field, 1, value))
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        Chunk("gen", 0, np.zeros(0, np.int64)),
+        Chunk("steps", 0, np.full(8, 1 << 70, object)),
+        Chunk("steps", 1 << 40, np.zeros(8, np.int64)),
+        Chunk("owner", 0, np.full(8, 1 << 40)),
+        Chunk("first_entry", 0, np.full(8, 1 << 20)),
+        Chunk("first_entry", 0, np.full(8, 1)),
+        Chunk("arena", 0, np.full(8, 1 << 40)),
+        Chunk("t_off", 0, np.full(1, -1)),
+        Chunk("seen_form", 0, np.full(8, 99)),
+        Chunk("seen_code", 0, np.full(8, 255)),
+        Chunk("seen_flags", 0, np.full(8, -1)),
+        Chunk("seen_flags", 1 << 40, np.zeros(8, np.int64)),
+    ],
+    ids=lambda chunk: f"{chunk.field}-{chunk.number}",
+)
+def test_chunks_that_make_no_sense_among_some_blocks(frame: Any, chunk: Chunk) -> None:
+    with pytest.raises(TraceError):
+        excerpt(frame, {(chunk.field, chunk.number): chunk})
+
+
 @pytest.mark.parametrize("values", [[], [0, -1, 127], [-129], [1 << 31], [-(1 << 62), 5]])
 def test_a_chunk_is_packed_into_the_fewest_bytes(values: list[int]) -> None:
     column = np.array(values, np.int64)
@@ -226,7 +288,8 @@ def test_a_chunk_of_an_earlier_version_is_read() -> None:
 def test_a_chunk_that_cannot_be_unpacked_is_told(tmp_path: Path, data: bytes) -> None:
     trace = open_trace(imported(tmp_path, valid(5)))
     with trace, pytest.raises(TraceError, match="cannot be unpacked"):
-        list(trace._chunks([("h", 0, 80, data)]))
+        trace._stored_chunks = lambda wanted: [("h", 0, 80, data)]
+        list(trace._chunks(""))
 
 
 @pytest.mark.parametrize("place", [a.ENTRIES, a.ARENA])

@@ -13,7 +13,6 @@ from hkvtool.model.event import Event
 from hkvtool.state.compiled import CompiledFold
 from hkvtool.state.copying import copied
 from hkvtool.state.fold import Fold
-from hkvtool.state.image import Image
 from hkvtool.state.overview import (
     CODES,
     FILLED,
@@ -149,38 +148,6 @@ def test_a_copy_goes_its_own_way(seed: int) -> None:
     for event in events[half:]:
         again.apply(event)
     assert facts(again) == facts(other)
-
-
-def test_folds_from_an_image_know_nothing_of_each_other(tmp_path: Path) -> None:
-    for seed in range(6):
-        with open_trace(imported(tmp_path, valid(seed))) as trace:
-            whole = CompiledFold(trace)
-            if not whole.fits:
-                continue
-            last = trace.meta["last_pos"]
-            half = last // 2
-            start = CompiledFold(trace)
-            start.advance(until=half)
-            there = facts(start)
-            whole.advance()
-            image = Image(start, half)
-            one = image.fold()
-            assert facts(one) == there
-            one.advance(since=half + 1)
-            assert facts(one) == facts(whole)
-            assert facts(image.fold()) == there
-
-
-def test_an_image_lets_its_memory_go(tmp_path: Path) -> None:
-    with open_trace(imported(tmp_path, valid(1))) as trace:
-        fold = CompiledFold(trace)
-        fold.advance()
-        image = Image(fold, trace.meta["last_pos"])
-        kept = image.fold()
-        image.close()
-        image.close()
-        # What was mapped stays mapped.
-        assert facts(kept)
 
 
 def test_nothing_is_filled_of_a_pool_that_nothing_has_touched() -> None:

@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hkvtool.state import keyframes
+from hkvtool.state.excerpt import Excerpt
+from hkvtool.state.fold import Fold
+from hkvtool.state.overview import blocks_of, judged, overview
 from hkvtool.store import open_trace, seeking
 from hkvtool.store.seeking import Moments
 from hkvtool.store.timeline import step_at, timeline
-from tests.state.fold_facts import facts
+from tests.state.fold_facts import Facts, facts
 from tests.state.hostile import hostile
 from tests.state.traces import Plain, imported, named, parted, valid, written
 
@@ -26,8 +29,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("seeking")
 
 
-def walk(path: Path, seed: int) -> None:
-    """Jump and step about, and compare with folds from the start."""
+def told(fold: Fold, there: Facts) -> Facts:
+    """What a fold of some blocks says as a whole one does: of every block all that it is, and what
+    is under way; not which blocks are free and owned beside those that it has."""
+    if not isinstance(fold, Excerpt):
+        return there
+    left_out = {"requests", "hashes", "header"}
+    return {k: v for k, v in there.items() if k not in left_out and k[0] != "free"}
+
+
+def walk(path: Path, seed: int) -> list[str]:
+    """Jump and step about, and compare with folds from the start; the kinds of folds there were."""
+    kinds: list[str] = []
     rng = Random(seed)
     with open_trace(path) as trace:
         events = list(trace.events())
@@ -36,8 +49,17 @@ def walk(path: Path, seed: int) -> None:
         for _ in range(8):
             pos = rng.choice([pos + 1, pos - 1, pos - 2, rng.randrange(len(events) + 1)])
             pos = max(moments.first - 1, min(moments.last, pos))
-            there = facts(moments.at(pos), named(events))
-            assert parted(there, Plain(events).until(pos)) is None, pos
+            fold = moments.at(pos)
+            kinds.append(type(fold).__name__)
+            there, expected = told(fold, facts(fold, named(events))), Plain(events).until(pos)
+            assert parted(there, told(fold, expected)) is None, (seed, pos)
+            for pool in fold.declared.pools.values():
+                ids = blocks_of(pool)
+                for one, other in zip(
+                    overview(fold, pool, ids), judged(fold, pool, ids), strict=True
+                ):
+                    assert (one == other).all(), (seed, pos)
+    return kinds
 
 
 @settings(max_examples=12)
@@ -57,15 +79,25 @@ def long() -> Iterator[None]:
         patch.setattr(keyframes, "CHUNK", 8)
         patch.setattr("hkvtool.store.moments.PLAIN_LIMIT", 0)
         patch.setattr(seeking, "PLAIN_LIMIT", 0)
-        patch.setattr(seeking, "BACK", 7)
         patch.setattr(seeking, "GO_ON", 11)
         yield
 
 
 def test_long_traces(folder: Path, long: None) -> None:
+    kinds: list[str] = []
     for seed in range(4):
-        walk(imported(folder, valid(seed)), seed)
-        walk(imported(folder, hostile(seed)), seed)
+        kinds += walk(imported(folder, valid(seed)), seed)
+        kinds += walk(imported(folder, hostile(seed)), seed)
+    assert kinds.count("Excerpt") > 30
+    assert kinds.count("CompiledFold") > 0
+
+
+@pytest.mark.soak
+def test_many_long_traces(folder: Path, long: None) -> None:
+    for seed in range(4, 150):
+        walk(imported(folder, hostile(seed, 300)), seed)
+        if seed % 5 == 0:
+            walk(imported(folder, valid(seed)[:1200]), seed)
 
 
 def test_copies_stay_within_their_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

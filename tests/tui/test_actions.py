@@ -8,6 +8,7 @@ import pytest
 
 from hkvtool.tui.actions import ACTIONS, VIEWS, keys_of
 from hkvtool.tui.app import Tui
+from hkvtool.tui.unused import unused
 from tests.tui.conftest import Driver
 
 
@@ -364,6 +365,37 @@ def test_what_can_be_done_with_a_finding(  # type: ignore[no-untyped-def]
 
     drive(cases["B10"].bad, talk)
     assert left is None or (tmp_path / left).stat().st_size > 100
+
+
+def test_what_a_job_writes_is_never_there_already(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    from hkvtool.tui.jobs import JOBS
+
+    monkeypatch.chdir(tmp_path)
+    writing = [job for job in JOBS if job.output is not None]
+    assert [job.command for job in writing] == ["minimize", "export", "bundle"]
+    for job in writing:
+        names = []
+        for _ in range(3):
+            told = job.arguments("t.duckdb", "F1", "t")
+            assert "--force" not in told
+            names.append(told[told.index("-o") + 1])
+            Path(names[-1]).write_text("mine")
+        assert len(set(names)) == 3 and {Path(name).suffix for name in names} == {
+            Path(names[0]).suffix
+        }
+    Path("loose.svg").symlink_to("nowhere")
+    assert unused("loose.svg") == "loose-2.svg" and unused("free.svg") == "free.svg"
+
+
+def test_a_picture_is_never_written_over_another(cases, drive, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+
+    async def talk(d: Driver) -> None:
+        await d.press("1", "s")
+        await d.press("s")
+
+    drive(cases["B10"].bad, talk)
+    assert len(list(tmp_path.glob("hkvtool-map-*.svg"))) == 2
 
 
 def test_a_job_says_how_far_it_is(cases, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
