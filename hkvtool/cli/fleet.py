@@ -42,11 +42,12 @@ command = typer.Typer(
 )
 
 _FOLDER = Annotated[
-    Path,
+    str,
     typer.Argument(
-        metavar="FOLDER", help="Traces, recordings or what `fleet ingest` made.", show_default=False
+        metavar="FOLDER", show_default=False,
+        help="Traces, recordings or what `fleet ingest` made; s3://… and the like too.",
     ),
-]
+]  # fmt: skip
 _WORKERS = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Processes on this machine; else one a core."),
@@ -77,7 +78,9 @@ def ingest(
         list[str],
         typer.Argument(metavar="TRACE...", help="Recordings and traces, one an instance."),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The fleet's folder.")],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="The fleet's folder; s3://… and the like too.")
+    ],
     host: Annotated[
         str | None, typer.Option("--host", help="Machine they are of; else as recorded.")
     ] = None,
@@ -93,21 +96,26 @@ def ingest(
     """
     from hkvtool.fleet.ingesting import Ingest
     from hkvtool.fleet.instances import Instance
+    from hkvtool.fleet.objects import is_remote, name_of, plain
 
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise HkvError(f"cannot make {output}: {e.strerror or e}") from e
-    fleet = [Instance(Path(source).name, source) for source in sources]
+    if not is_remote(output):
+        try:
+            Path(output).mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise HkvError(f"cannot make {output}: {e.strerror or e}") from e
+    fleet = [
+        Instance(name_of(source) if is_remote(source) else Path(source).name, source)
+        for source in sources
+    ]
     failed = events = 0
-    step = Ingest(str(output), host, rank, force)
-    for kept in _asked(step, fleet, workers, None, f"filling {output.name}"):
+    step = Ingest(output, host, rank, force)
+    for kept in _asked(step, fleet, workers, None, f"filling {name_of(output)}"):
         if kept.error:
             failed += 1
             tell(kept.error, where=kept.source)
         events += kept.events
     done = counted(len(fleet) - failed, "instance")
-    print(f"{shown(output)}: {done}, {counted(events, 'event')}", file=sys.stderr)
+    print(f"{shown(plain(output))}: {done}, {counted(events, 'event')}", file=sys.stderr)
     return Exit.UNREADABLE if failed else Exit.OK
 
 
@@ -134,6 +142,7 @@ def check(
     Exit codes are those of `hkvtool check` over several traces.
     """
     from hkvtool.fleet.merged import Merged
+    from hkvtool.fleet.objects import plain
 
     chosen = rule_codes(only), rule_codes(ignore)
     if only and not chosen[0] - chosen[1]:
@@ -143,7 +152,7 @@ def check(
     if shared and format not in (CheckFormat.JSON, CheckFormat.TABLE):
         raise HkvError("what lies between instances has no file to stand in", hint="--format json")
     pools = frozenset(shared or ())
-    merged = Merged(str(folder), pools, int(skew * 1e6))
+    merged = Merged(plain(folder), pools, int(skew * 1e6))
     kept: list[Outcome] = []
     worst = {Exit.OK}
     for outcome in _outcomes(folder, workers, ray, pools):
@@ -198,17 +207,20 @@ def why(
     """
     from hkvtool.analyzers.verdict import Verdict
     from hkvtool.fleet.asking import WhyAsked
+    from hkvtool.fleet.objects import name_of, plain
 
     answers: list[Answer] = []
     failed = False
-    for answer in _asked(WhyAsked(request), _fleet(folder), workers, ray, f"asking {folder.name}"):
+    for answer in _asked(
+        WhyAsked(request), _fleet(folder), workers, ray, f"asking {name_of(folder)}"
+    ):
         if answer.error:
             failed = True
             tell(answer.error, where=answer.instance.name)
         elif answer.found is not None:
             answers.append(answer)
     if not answers and not failed:
-        raise HkvError(f"no instance of {folder} knows a request {request!r}")
+        raise HkvError(f"no instance of {plain(folder)} knows a request {request!r}")
     if format is Format.JSON:
         print_json(
             [
@@ -256,6 +268,7 @@ def report(
             "a report needs jinja2, which is not installed", hint="pip install 'hkvtool[report]'"
         )
     from hkvtool.fleet.merged import Merged
+    from hkvtool.fleet.objects import plain
     from hkvtool.report.fleet import fleet_html
     from hkvtool.store.destination import Destination
     from hkvtool.store.exporting import writing
@@ -263,7 +276,7 @@ def report(
     # That the report could not be written in the end must not turn out after the check.
     Destination(output, force=force)
     pools = frozenset(shared or ())
-    merged = Merged(str(folder), pools, int(skew * 1e6))
+    merged = Merged(plain(folder), pools, int(skew * 1e6))
     merged.take(_outcomes(folder, workers, ray, pools))
     failed = [about for about in merged.instances if "error" in about]
     for about in failed:
@@ -294,18 +307,19 @@ def query(
         sql.print_answer(tables, text, format, limit)
 
 
-def _fleet(folder: Path) -> list[Instance]:
+def _fleet(folder: str) -> list[Instance]:
     from hkvtool.fleet.instances import instances
 
     return instances(folder)
 
 
 def _outcomes(
-    folder: Path, workers: int | None, ray: str | None, shared: frozenset[str]
+    folder: str, workers: int | None, ray: str | None, shared: frozenset[str]
 ) -> Iterator[Outcome]:
     from hkvtool.fleet.asking import Check
+    from hkvtool.fleet.objects import name_of
 
-    return _asked(Check(shared), _fleet(folder), workers, ray, f"checking {folder.name}")
+    return _asked(Check(shared), _fleet(folder), workers, ray, f"checking {name_of(folder)}")
 
 
 def _asked(

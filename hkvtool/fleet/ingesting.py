@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from hkvtool.fleet.instances import PARTITIONS, Instance, open_instance
+from hkvtool.fleet.objects import below, is_remote, modified, put
 from hkvtool.model.errors import HkvError
 from hkvtool.model.manifest import MANIFEST, Segment
 from hkvtool.model.recording import is_recording
@@ -48,28 +50,45 @@ class Ingest:
     def __call__(self, source: Instance) -> Kept:
         try:
             with open_instance(source.path) as trace:
-                target = self._target(source, trace)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                count = export_parquet(trace, target, force=self.force)
+                return self._written(source, trace)
         except HkvError as e:
             return Kept(source.path, error=e.what)
         except OSError as e:
             return Kept(source.path, error=f"cannot write it: {e.strerror or e}")
+
+    def _written(self, source: Instance, trace: Trace) -> Kept:
+        name = self._name(source, trace)
+        if is_remote(self.folder):
+            uri = below(self.folder, name)
+            with tempfile.TemporaryDirectory(prefix="hkvtool-") as aside:
+                file = Path(aside, "instance.parquet")
+                count = export_parquet(trace, file)
+                put(file, uri, force=self.force)
+            return Kept(source.path, uri, count)
+        target = Path(self.folder, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        count = export_parquet(trace, target, force=self.force)
         return Kept(source.path, os.fspath(target), count)
 
-    def _target(self, source: Instance, trace: Trace) -> Path:
-        began = min(_began(source.path), default=None)
+    def _name(self, source: Instance, trace: Trace) -> str:
+        """Where it goes inside the fleet."""
+        # Of a remote one what was brought here says it; its time is that of the original.
+        far = is_remote(source.path)
+        began = min(_began(trace.path if far else source.path), default=None)
         host = self.host or source.host or (began and began[1]) or _host(trace)
         named = _RANK.search(source.name)
         rank = self.rank or source.rank or (named.group(1) if named else "0")
-        wall = os.stat(source.path).st_mtime if began is None else began[0] / 1e9
+        if began is not None:
+            wall = began[0] / 1e9
+        else:
+            wall = modified(source.path) if far else os.stat(source.path).st_mtime
         time = source.time or f"{datetime.fromtimestamp(wall, timezone.utc):%Y%m%dT%H%M%SZ}"
         said = zip(PARTITIONS, (host, rank, time), strict=True)
         where = [f"{key}={_UNSAFE.sub('_', value)}" for key, value in said]
-        name = os.path.basename(source.path.rstrip("/"))
+        name = source.name.rstrip("/").rpartition("/")[2]
         for ending in (".gz", ".jsonl", ".duckdb", ".hkv", ".parquet"):
             name = name.removesuffix(ending)
-        return Path(self.folder, *where, f"{name}.parquet")
+        return "/".join((*where, f"{name}.parquet"))
 
 
 def _began(path: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""A fleet: a folder of traces and recordings, one an engine instance.
+"""A fleet: a folder of traces and recordings, here or in an object store, one an engine instance.
 
 What a path says in the form `host=H/rank=R/time=T` is known of the instance, as in any partitioned
 Parquet. A folder laid out otherwise is a fleet too; its instances go by their paths.
@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hkvtool.fleet.objects import below, fetch, is_remote, listed
 from hkvtool.model.errors import TraceError
-from hkvtool.model.recording import is_recording
+from hkvtool.model.recording import COMPLETE, INCOMPLETE, is_recording
 from hkvtool.store.importing import import_traces
 from hkvtool.store.opening import head_of, is_parquet, open_trace
 from hkvtool.store.trace import Trace
@@ -39,19 +40,23 @@ class Instance:
     def of(folder: str, name: str) -> Instance:
         """The instance at a path inside a fleet."""
         said = dict(part.split("=", 1) for part in name.split("/")[:-1] if "=" in part)
-        return Instance(name, os.path.join(folder, name), *(said.get(key) for key in PARTITIONS))
+        path = below(folder, name) if is_remote(folder) else os.path.join(folder, name)
+        return Instance(name, path, *(said.get(key) for key in PARTITIONS))
 
 
 def instances(folder: str | os.PathLike[str]) -> list[Instance]:
     """The instances of a fleet, by name. Raises TraceError where there is none."""
     root = os.fspath(folder)
-    if not os.path.isdir(root):
-        raise TraceError(f"{root} is no folder", hint="a fleet is a folder of traces")
-    if is_recording(root):
-        raise TraceError(
-            f"{root} is one recording, not a folder of them", hint=f"`hkvtool check {root}`"
-        )
-    found = sorted(Instance.of(root, name) for name in _names(root))
+    if is_remote(root):
+        found = sorted(Instance.of(root, name) for name in _remote_names(listed(root)))
+    else:
+        if not os.path.isdir(root):
+            raise TraceError(f"{root} is no folder", hint="a fleet is a folder of traces")
+        if is_recording(root):
+            raise TraceError(
+                f"{root} is one recording, not a folder of them", hint=f"`hkvtool check {root}`"
+            )
+        found = sorted(Instance.of(root, name) for name in _names(root))
     if not found:
         raise TraceError(
             f"there is no trace and no recording in {root}",
@@ -64,24 +69,54 @@ def _names(root: str) -> Iterator[str]:
     def unreadable(e: OSError) -> None:
         raise TraceError(f"cannot read {e.filename}: {e.strerror or e}") from e
 
-    for folder, below, files in os.walk(root, onerror=unreadable):
+    for folder, inside, files in os.walk(root, onerror=unreadable):
         inner = os.path.relpath(folder, root)
         here = "" if inner == "." else inner.replace(os.sep, "/") + "/"
-        for name in list(below):
+        for name in list(inside):
             if name.startswith("."):
-                below.remove(name)
+                inside.remove(name)
             elif is_recording(os.path.join(folder, name)):
-                below.remove(name)
+                inside.remove(name)
                 yield here + name
         for name in files:
             if name.endswith(_TRACES) and not name.startswith("."):
                 yield here + name
 
 
+def _remote_names(files: list[str]) -> Iterator[str]:
+    """The same of a listing: a recording is a folder with a marker in it."""
+    marked = {name.rpartition("/")[0] for name in files
+              if name.rpartition("/")[2] in (COMPLETE, INCOMPLETE)}  # fmt: skip
+    # A snapshot inside of a recording is no instance of its own.
+    recordings = {
+        name for name in marked
+        if not any(name.startswith(f"{other}/") for other in marked if other != name)
+    }  # fmt: skip
+    yield from (name for name in recordings if name and not _hidden(name))
+    for name in files:
+        parts = name.split("/")
+        if any("/".join(parts[:i]) in recordings for i in range(1, len(parts))):
+            continue
+        if name.endswith(_TRACES) and not _hidden(name):
+            yield name
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
 @contextmanager
 def open_instance(path: str) -> Iterator[Trace]:
     """The trace of an instance; Parquet is read into a file that goes away again, so that what is
-    long is not held in memory. Raises TraceError."""
+    long is not held in memory. What lies in an object store is brought here first. Raises
+    TraceError."""
+    if is_remote(path):
+        with (
+            tempfile.TemporaryDirectory(prefix="hkvtool-") as aside,
+            open_instance(fetch(path, aside)) as trace,
+        ):
+            yield trace
+        return
     head = None if os.path.isdir(path) else head_of(path)
     if head is None or not is_parquet(head):
         with open_trace(path) as trace:

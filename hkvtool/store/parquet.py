@@ -114,6 +114,11 @@ def is_ours(path: str) -> bool:
     return _FORMAT in _metadata(path)
 
 
+def is_our_schema(schema: Any) -> bool:
+    """The same of a schema that was read already, wherever its file lies."""
+    return _FORMAT in (schema.metadata or {})
+
+
 def _metadata(path: str) -> dict[bytes, bytes]:
     import pyarrow as pa
     import pyarrow.parquet as pq

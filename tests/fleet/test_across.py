@@ -12,6 +12,7 @@ import pytest
 from engine import tiny
 from fleet.sharing import TIER, Event, Told, request, run
 
+from hkvtool.analyzers import alone
 from hkvtool.cli.app import main
 from hkvtool.fleet.asking import Check
 from hkvtool.fleet.instances import instances, open_instance
@@ -322,3 +323,17 @@ def test_a_recording_says_how_its_clock_lies_to_the_wall_clock(tmp_path: Path) -
 )
 def test_a_clock_that_makes_no_sense_is_none(said: Any) -> None:
     assert WallClock.of(said) is None
+
+
+def test_a_long_trace_is_checked_alone_as_a_short_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(fingerprint=False)
+    first = pair.store["blocks"][0]
+    for event in pair.p.events:
+        if event["ev"] == "write" and first in event["blocks"] and event["tokens"][0] == 0:
+            event["tokens"] = [4, event["tokens"][1]]
+    short = check(pair.write(tmp_path))
+    monkeypatch.setattr(alone, "PLAIN_LIMIT", 0)
+    assert check(tmp_path) == short
+    assert short["summary"]["error"]
