@@ -50,6 +50,5 @@ def test_a_link_to_nowhere_ends_the_build(link: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_what_lies_beside_the_site_links_to_what_is_there(page: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (CHECKOUT / page).read_text())
-    assert links
     here = [link for link in links if not link.startswith("http")]
     assert [link for link in here if not (CHECKOUT / link).exists()] == []
