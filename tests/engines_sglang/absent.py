@@ -16,10 +16,10 @@ from unittest.mock import MagicMock
 
 ABSENT = (
     "av", "blobfile", "compressed_tensors", "cutlass", "datasets", "decord", "decord2",
-    "deep_gemm", "flash_mla", "flashinfer", "gguf", "humming", "interegular", "kernels", "librosa",
+    "deep_gemm", "einops", "fastapi", "flash_mla", "flashinfer", "gguf", "humming", "interegular", "kernels", "librosa",
     "llguidance", "mistral_common", "modelscope", "numba", "openai_harmony", "outlines", "quack",
-    "sgl_kernel", "soundfile", "soxr", "tilelang", "timm", "torch_memory_saver", "torchao",
-    "torchaudio", "torchcodec", "torchvision", "xgrammar", "zstandard",
+    "setproctitle", "sgl_kernel", "soundfile", "soxr", "tilelang", "timm", "torch_memory_saver", "torchao",
+    "torchaudio", "torchcodec", "torchvision", "uvicorn", "xgrammar", "zstandard",
 )  # fmt: skip
 
 
@@ -38,12 +38,26 @@ def _schema(cls: type, source: Any, handler: Any) -> Any:
     return core_schema.any_schema()
 
 
+def _taken(self: Any, *args: Any, **kwargs: Any) -> None:
+    """An instance takes whatever it is given."""
+
+
+def _part(self: Any, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return MagicMock(name=name)
+
+
 class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if name[:1].isupper():
-            return _Anything(name, (), {"__get_pydantic_core_schema__": classmethod(_schema)})
+            return _Anything(
+                name, (),
+                {"__get_pydantic_core_schema__": classmethod(_schema), "__init__": _taken,
+                 "__getattr__": _part},
+            )  # fmt: skip
         return MagicMock(name=f"{self.__name__}.{name}")
 
 
