@@ -137,8 +137,9 @@ def _paragraphs(text: str | None) -> Iterator[str]:
 
 
 def _text(plain: str) -> str:
-    """Text as roff takes it: nothing in it is an instruction; `code` is bold."""
+    """Text as roff takes it: nothing in it is an instruction, all of it ASCII; `code` is bold."""
     safe = plain.replace("\\", "\\e").replace("-", "\\-")
+    safe = re.sub(r"[^\x00-\x7f]", lambda m: f"\\[u{ord(m.group()):04X}]", safe)
     if safe.startswith((".", "'")):
         safe = "\\&" + safe
     return re.sub(r"`([^`]*)`", r"\\fB\1\\fR", safe)
