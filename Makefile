@@ -5,6 +5,7 @@
 # make releases  earlier releases of an engine, for the long runs that drive public bugs in them
 # make gpu-check  kernels, bandwidth and replays on a GPU; skips without one
 # make docs    reference and manual pages, from the code, and the site in out/site, every link checked
+# make sdist   the sources as a package, in out/
 # make sbom    what an installation consists of, as CycloneDX, in out/
 # make wheelhouse  hkvtool and all that it needs as wheels, in out/, for machines without a network
 # make clean   remove what was built
@@ -38,7 +39,7 @@ PYTEST = cd out && $(BIN)/python -m pytest -c ../pyproject.toml --rootdir=.. -p 
 
 unexport PYTHONPATH PYTHONHOME MYPYPATH
 
-.PHONY: demo test lint types pythons tests engines sglang releases soak docs sbom wheelhouse clean wheel \
+.PHONY: demo test lint types pythons tests engines sglang releases soak docs sbom wheelhouse sdist clean wheel \
 	install install-dev
 
 demo: install
@@ -96,6 +97,12 @@ docs: $(DOCS)/made
 	cd out && $(DOC) hkvtool.report.rule_pictures ../docs/reference/pictures
 	cd out && $(DOC) hkvtool.cli.man_page ../docs/man
 	$(DOCS)/bin/mkdocs build --strict
+
+# What a wheel is made from, by itself.
+sdist: $(DOCS)/made
+	$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install 'build>=1.2,<2'
+	$(DOCS)/bin/python -m build --sdist -o out/sdist . >/dev/null
+	rm -rf build hkvtool.egg-info
 
 # All that `pip install --no-index` needs on a machine like this one, by the same pins.
 wheelhouse: wheel
