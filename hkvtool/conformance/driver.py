@@ -1,26 +1,29 @@
 """The engine around an allocator under test: it admits, steps and preempts, and tells the accesses.
 
-No bytes move. What the kernels of a step would read and write is told by the reference engine's
-own device (`hkvtool.engine.device`), from the block tables that the allocator gives.
+What the kernels of a step read and write is told, and done on stamped bytes, by the reference
+engine's own device and memory (`hkvtool.engine.device`, `memory`), from the block tables that the
+allocator gives.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hkvtool.conformance.allocator import Allocator, Make, Prompt
+from hkvtool.conformance.chains import Chains
+from hkvtool.conformance.drives import folded
 from hkvtool.engine.allocator import Emit
 from hkvtool.engine.config import Config
 from hkvtool.engine.declare import declare
 from hkvtool.engine.device import Device
 from hkvtool.engine.geometry import Preset, Table, Work
 from hkvtool.engine.live import Live, Stage
+from hkvtool.engine.memory import Memory, Mismatch
 from hkvtool.engine.pool import BlockPool
-from hkvtool.engine.workload import Request
-from hkvtool.model.event import Event
 from hkvtool.state.fold import Fold
 
 NULL = 0
@@ -39,8 +42,11 @@ class Driver:
         self.fold = Fold()
         self.running: list[Live] = []
         self.waiting: deque[Live] = deque()
+        self.problems: list[str] = []
+        """What is wrong that no event shows."""
         self.resumed = 0
         """Tokens that requests did not have to compute."""
+        self._chains = Chains()
         self._prompts: dict[str, Prompt] = {}
         self._steps: deque[tuple[int, list[tuple[Live, int, Work]]]] = deque()
         self._number = 0
@@ -48,7 +54,9 @@ class Driver:
         self.kernels = _Kernels(self, blocks)
         self.allocator: Allocator = make(self.preset, blocks, self.tell)
         self._declare()
-        self._device = Device(self.kernels, _NoBytes())  # type: ignore[arg-type]
+        self.memory = Memory(self.preset)
+        self.memory.add("gpu", blocks)
+        self._device = Device(self.kernels, self.memory)  # type: ignore[arg-type]
 
     def _declare(self) -> None:
         """Pool and groups as the allocator lays them out, and kernels as the model has them."""
@@ -70,9 +78,8 @@ class Driver:
         cannot have happened."""
         data = {"ev": ev, **keys}
         self.events.append(data)
-        event = Event.of(len(self.events), data)
-        problem = event.problem or self.fold.apply(event)
-        assert problem is None, f"event {event.pos} {data}: {problem}"
+        problem = folded(self.fold, len(self.events), data)
+        assert not problem, problem
         if ev == "alloc":
             self.kernels.taken(str(keys["group"]), keys["blocks"])
 
@@ -81,9 +88,7 @@ class Driver:
     def arrive(self, prompt: Prompt) -> None:
         """A request waits."""
         self._prompts[prompt.id] = prompt
-        request = Request(
-            prompt.id, 0, prompt.prompt, len(prompt.tokens) - prompt.prompt, (), 1, 0
-        )  # fmt: skip
+        request = self._chains.request(prompt)
         self.waiting.append(Live(request, known=prompt.prompt, target=request.total))
 
     def admit(self) -> None:
@@ -181,6 +186,7 @@ class Driver:
         if not self._steps:
             return
         number, works = self._steps.popleft()
+        self.memory.settle()
         self.tell("retire", step=number, reqs=[live.request.id for live, _, _ in works])
         for live, epoch, work in works:
             if epoch != live.epoch:
@@ -200,7 +206,15 @@ class Driver:
         for live in list(self.running):
             self.give_back(live, "abort")
         self.waiting.clear()
+        if self.memory.mismatches:
+            self.problems.append(f"bytes: broken\n  {_told(self.memory.mismatches[0])}")
         self._everything_can_be_taken()
+
+    def lacks(self, req: str, table: str, index: int) -> None:
+        """A step reads what its table has no block for."""
+        text = f"group intersection: broken\n  {req} runs without block {index} of table {table}"
+        if text not in self.problems:
+            self.problems.append(text)
 
     def _everything_can_be_taken(self) -> None:
         """With nothing held, the whole pool can be: else requests wait for what nobody has."""
@@ -208,11 +222,24 @@ class Driver:
         tokens = (self.blocks - 1) * history.lead.block_tokens
         last = Prompt("last", tuple(range(1 << 24, (1 << 24) + tokens + 1)), tokens + 1)
         self.allocator.resume(last, self.allocator.lookup(last, len(last.tokens)))
-        assert self.allocator.allocate(last, {history.name: (0, tokens)}), (
-            f"admission: broken\n  no request holds anything, and {self.blocks - 1} blocks of "
-            f"{self.blocks} cannot be taken"
-        )
+        if not self.allocator.allocate(last, {history.name: (0, tokens)}):
+            self.problems.append(
+                "admission: broken\n  no request holds anything, and not all "
+                f"{self.blocks - 1} blocks can be taken"
+            )
         self.allocator.free(last)
+
+
+def _told(wrong: Mismatch) -> str:
+    due, found = wrong.expected, wrong.found
+    got = (
+        "bytes that nobody has written" if found["group"] == "nothing"
+        else f"those of token {found['token']} of group {found['group']}, of another prefix"
+    )  # fmt: skip
+    return (
+        f"{wrong.req} reads token {due['token']} of group {wrong.group} in block {wrong.block} and "
+        f"gets {got} (step {wrong.step})"
+    )
 
 
 @dataclass
@@ -247,21 +274,22 @@ class _Kernels:
     def look(self, prompt: Prompt) -> None:
         """Take the request's tables as the step gets them."""
         given = self._driver.allocator.table(prompt)
-        self.held[prompt.id] = {name: _Row(given.get(name, {})) for name in self.table_of}
+        self.held[prompt.id] = {
+            name: _Row(given.get(name, {}), partial(self._driver.lacks, prompt.id, name))
+            for name in self.table_of
+        }
         for name, row in self.held[prompt.id].items():
             for block in row.values():
                 self.gpu.table[block] = self.gpu.table[block] or name
 
 
 class _Row(dict[int, int]):
+    """A table of one request; where it has no block, a kernel meets the null block."""
+
+    def __init__(self, blocks: Mapping[int, int], missing: Callable[[int], None]) -> None:
+        super().__init__(blocks)
+        self._missing = missing
+
     def __missing__(self, index: int) -> int:
+        self._missing(index)
         return NULL
-
-
-class _NoBytes:
-    """Stands in for the memory of the reference engine."""
-
-    def nothing(self, *args: Any) -> None:
-        """No bytes move."""
-
-    zero = copy = write = read = read_versions = nothing

@@ -51,10 +51,9 @@ class Told(Watched):
             raise RuntimeError(f"event {self.asked} cannot be told, on purpose")
         plain = dict(data)
         self.events.append(plain)
-        event = Event.of(len(self.events), plain)
-        problem = event.problem or _no_plain(plain) or self.fold.apply(event)
-        if problem is not None:
-            self.impossible.append(f"event {event.pos} {plain}: {problem}")
+        problem = _no_plain(plain) or folded(self.fold, len(self.events), plain)
+        if problem:
+            self.impossible.append(problem)
         return True
 
     def emitter(self, ev: str, keys: Sequence[str]) -> Emitter:
@@ -72,13 +71,22 @@ class Told(Watched):
         return frozenset(str(data.get("ev")) for data in self.events)
 
 
-def _no_plain(data: dict[str, Any]) -> str | None:
+def folded(fold: Fold, pos: int, data: dict[str, Any]) -> str:
+    """Fold an event; in words why it is none, or cannot have happened, else nothing."""
+    event = Event.of(pos, data)
+    if event.problem is not None:
+        return f"event {pos} {data}: {event.problem}"
+    problem = fold.apply(event)
+    return "" if problem is None else f"event {pos} {data}: {problem.text}"
+
+
+def _no_plain(data: dict[str, Any]) -> str:
     """Why a ring would refuse the event."""
     try:
         json.dumps(data)
     except (TypeError, ValueError) as e:
-        return f"a value is not plain: {e}"
-    return None
+        return f"event {data}: a value is not plain: {e}"
+    return ""
 
 
 @contextmanager

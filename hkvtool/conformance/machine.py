@@ -22,14 +22,17 @@ from hkvtool.conformance.properties import VETO, judge
 from hkvtool.conformance.small import SMALL
 from hkvtool.engine.geometry import Preset
 
-SETTINGS = settings(max_examples=30, stateful_step_count=30, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=20, stateful_step_count=12, deadline=None, derandomize=True)
 """The same programs each time: what passed once does not fail without a change."""
 
-_MOST_STEPS = 40
+_MOST_STEPS = 12
 """Of a request that is served at once; one that takes longer is left to other rules."""
 
-_HEADS = 4
+_HEAD = st.integers(0, 4)
 """Beginnings that prompts share, each going on from the one before."""
+
+_OWN, _OUTPUT, _BUDGET = st.integers(1, 40), st.integers(1, 12), st.sampled_from((8, 24, 64))
+"""Tokens behind the shared beginning, tokens to generate, and of a step."""
 
 
 def allocator_test(
@@ -70,16 +73,32 @@ def programs(
         def begin(self, size: int) -> None:
             self.driver = Driver(make, model, size)
             self.count = 0
+            self.last: tuple[int, ...] = ()
 
-        @rule(head=st.integers(0, _HEADS), own=st.integers(1, 40), output=st.integers(1, 12))
-        def arrive(self, head: int, own: int, output: int) -> None:
-            self._arrive(head, own, output)
+        @rule(head=_HEAD, own=_OWN, output=_OUTPUT, budget=_BUDGET)
+        def start(self, head: int, own: int, output: int, budget: int) -> None:
+            """A request is let in, and left under way."""
+            self._let_in(self._prompt(head, own, output), budget)
 
-        @precondition(lambda self: self.count)
+        @precondition(lambda self: self.last)
+        @rule(budget=_BUDGET)
+        def again(self, budget: int) -> None:
+            """The last prompt once more, whose first may still be computing it."""
+            self._let_in(self._prompt(*self.last), budget)
+
+        @rule(head=_HEAD, own=_OWN, output=_OUTPUT)
+        def serve(self, head: int, own: int, output: int) -> None:
+            """A request from its beginning to its end, with all that are there."""
+            self._serve(self._prompt(head, own, output))
+
         @rule()
-        def arrive_again(self) -> None:
-            """The last prompt once more: all of it could be there."""
-            self._arrive(*self.last)
+        def fill(self) -> None:
+            """A request that needs most of the pool, and is like no other."""
+            blocks, tokens = self.driver.blocks, 8
+            while model.blocks_for(tokens + 8) < blocks * 3 // 4:
+                tokens += 8
+            first = 1 << 22 | self.count << 12
+            self._serve(Prompt(self._name(), tuple(range(first, first + tokens)), tokens - 1))
 
         @precondition(lambda self: self.driver.waiting)
         @rule()
@@ -97,14 +116,6 @@ def programs(
             for _ in range(times):
                 self.driver.step(budget, 8)
                 self.driver.retire()
-
-        @rule(head=st.integers(0, _HEADS), own=st.integers(1, 40), output=st.integers(1, 12))
-        def serve(self, head: int, own: int, output: int) -> None:
-            """One request after the others, from its beginning to its end."""
-            self._arrive(head, own, output)
-            for _ in range(len(self.driver.waiting)):
-                self.driver.admit()
-            self._run()
 
         @rule()
         def retire(self) -> None:
@@ -126,24 +137,35 @@ def programs(
             self.driver.end()
             verdicts = judge(self.driver.events, but).values()
             broken = [str(verdict) for verdict in verdicts if not verdict.holds]
+            broken += self.driver.problems
             assert not broken, "\n".join([self._of(), *broken, *self._last()])
 
-        def _run(self) -> None:
+        def _let_in(self, prompt: Prompt, budget: int) -> None:
+            self.driver.arrive(prompt)
+            # Before those that were put back.
+            self.driver.waiting.rotate(1)
+            self.driver.admit()
+            self.driver.step(budget, 1)
+
+        def _serve(self, prompt: Prompt) -> None:
+            self.driver.arrive(prompt)
             for _ in range(_MOST_STEPS):
-                if not self.driver.running:
-                    return
+                if self.driver.waiting:
+                    self.driver.admit()
                 self.driver.step(64, 8)
                 self.driver.retire()
 
-        def _arrive(self, head: int, own: int, output: int) -> None:
+        def _prompt(self, head: int, own: int, output: int) -> Prompt:
             self.last = (head, own, output)
-            # A prompt's own tokens are those of every prompt as long, so that some repeat.
+            # Its own tokens are those of every prompt as long, so that some repeat.
             tokens = [n for h in range(head) for n in range(h << 8, (h << 8) + 16)]
             tokens += range(1 << 16, (1 << 16) + own)
-            prompt = f"r{self.count}"
+            name, first = self._name(), 1 << 20 | self.count << 6
+            return Prompt(name, (*tokens, *range(first, first + output)), len(tokens))
+
+        def _name(self) -> str:
             self.count += 1
-            generated = range((1 << 20) + 64 * self.count, (1 << 20) + 64 * self.count + output)
-            self.driver.arrive(Prompt(prompt, (*tokens, *generated), len(tokens)))
+            return f"r{self.count}"
 
         def _of(self) -> str:
             return f"{self.driver.preset.name}, {len(self.driver.events)} events"

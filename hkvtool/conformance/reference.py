@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hkvtool.conformance.allocator import Match, Prompt, Ranges
+from hkvtool.conformance.chains import Chains
 from hkvtool.engine.allocator import Emit, HybridAllocator
 from hkvtool.engine.geometry import Preset
 from hkvtool.engine.lookup import Hit
-from hkvtool.engine.workload import OWN, Request
 
 
 class Reference:
@@ -17,20 +17,19 @@ class Reference:
     def __init__(self, preset: Preset, blocks: int, tell: Emit) -> None:
         self.inner = HybridAllocator(preset, blocks, tell)
         self._hits: dict[str, Hit] = {}
-        self._requests: dict[str, Request] = {}
-        self._nodes: dict[tuple[int, int], int] = {}
+        self.request = Chains().request
 
     def geometry(self) -> Preset:
         return self.inner.preset
 
     def lookup(self, prompt: Prompt, known: int) -> Match:
-        hit = self.inner.lookup(self._request(prompt), known, known - 1)
+        hit = self.inner.lookup(self.request(prompt), known, known - 1)
         self._hits[prompt.id] = hit
         blocks = {name: [b for _, _, b in found] for name, found in hit.sources.items()}
         return Match(hit.at, blocks, hit.own)
 
     def resume(self, prompt: Prompt, match: Match) -> None:
-        self.inner.hold(self._request(prompt), self._hits.pop(prompt.id))
+        self.inner.hold(self.request(prompt), self._hits.pop(prompt.id))
 
     def allocate(self, prompt: Prompt, ranges: Ranges) -> bool:
         return self.inner.extend(prompt.id, ranges)
@@ -41,7 +40,7 @@ class Reference:
     def publish(self, prompt: Prompt, written: Ranges, done: int) -> None:
         for name, (start, end) in written.items():
             self.inner.written(prompt.id, name, start, end)
-        self.inner.publish(self._request(prompt), done)
+        self.inner.publish(self.request(prompt), done)
         self.inner.slide(prompt.id, done)
 
     def free(self, prompt: Prompt) -> None:
@@ -56,16 +55,3 @@ class Reference:
     def to_clear(self) -> Sequence[int]:
         reformed, self.inner.reformed = self.inner.reformed, {}
         return list(reformed)
-
-    def _request(self, prompt: Prompt) -> Request:
-        """The same prompt as a chain of nodes, each of which stands for all tokens up to it."""
-        if prompt.id not in self._requests:
-            node, nodes = -1, []
-            for token in prompt.tokens[: prompt.prompt]:
-                node = self._nodes.setdefault((node, token), len(self._nodes))
-                nodes.append(node)
-            self._requests[prompt.id] = Request(
-                prompt.id, 0, prompt.prompt, len(prompt.tokens) - prompt.prompt, tuple(nodes), 1,
-                OWN + len(self._requests),
-            )  # fmt: skip
-        return self._requests[prompt.id]
