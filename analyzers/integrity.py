@@ -22,11 +22,17 @@ class Integrity(Silent):
         self.malformed: dict[str, Finding] = {}
         self.midway: list[tuple[Event, Problem]] = []
         self.prints: dict[tuple[int, ...], tuple[Event, object]] = {}
+        self.dispatched: dict[int, int] = {}
+        """Where each step that is under way was handed out."""
         self.last = 0
 
     def before(self, event: Event) -> None:
         self.last = event.pos
         self._sequence(event)
+        if event.ev == "dispatch" and event.problem is None:
+            self.dispatched[event["step"]] = event.pos
+        elif event.ev == "retire" and event.problem is None:
+            self.dispatched.pop(event["step"], None)
         if event.ev == "fingerprint" and event.problem is None:
             self._fingerprint(event)
 
@@ -97,8 +103,13 @@ class Integrity(Silent):
         if group is None:
             return
         st = self.ctx.fold.st
+        planned = self.dispatched.get(event.get("step", -1), self.last)
         for slot, value in zip(self.ctx.slots(event), event["values"], strict=False):
             if slot < 0 or value is None or st.unsure[slot] or self.ctx.fold.in_gap(slot):
+                continue
+            # A scheduler that plans ahead may have given the block to another since: what the
+            # step left there is read all the same, before the other writes.
+            if st.alloc_pos[slot] > planned:
                 continue
             c = self.ctx.fold.component(slot, group)
             key = (st.cid[c],) if st.cid[c] > 0 else (c, st.gen[slot], st.wpos[c])

@@ -34,6 +34,8 @@ def schedule(hooks: Hooks, original: Any) -> Callable[..., Any]:
             _tell_step(hooks, self, out)
         except Exception as e:
             hooks.fail("dispatch", e)
+        if hooks.prints:
+            hooks.prints.planned(self, out)
         return out
 
     return wrapper

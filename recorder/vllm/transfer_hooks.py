@@ -87,7 +87,7 @@ class Transfers:
             self.hooks.tell.event(event)
             if self.hooks.prints:
                 self.hooks.prints.transfer_begun(
-                    kind, handle, self.groups[i][1], blocks, event.get("peer", []),
+                    kind, handle, self.groups[i], blocks, event.get("peer", []),
                     self.reqs.get(job),
                 )  # fmt: skip
         self.open[job] = (kind, handles)

@@ -25,7 +25,7 @@ def caches_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
             config = self.kv_cache_config
             sizes = getattr(self, "_kernel_block_sizes", None)
             hooks.remember_config(config, [int(s) for s in sizes] if sizes else None)
-            if _leads(self):
+            if leads(self):
                 hooks.begin(engine_name())
                 hooks.tell.event(
                     {"ev": "buffer", "name": BLOCK_TABLE, "op": "write", "actor": DEVICE}
@@ -85,7 +85,7 @@ def step_begun(name: str, *, marks: bool) -> Callable[[Hooks, Any], Callable[...
             result = original(self, scheduler_output, *args, **kwargs)
             try:
                 step = getattr(scheduler_output, STEP, None)
-                if step is not None and _leads(self):
+                if step is not None and leads(self):
                     hooks.worker_step = step
                     _tell_before(hooks, step, scheduler_output)
                     tell_within(hooks, step, scheduler_output, DEVICE)
@@ -133,7 +133,7 @@ def _tell_begin(hooks: Hooks, step: int) -> None:
     hooks.tell.event({"ev": "buffer", "name": BLOCK_TABLE, "op": "read", "step": step})
 
 
-def _leads(runner: Any) -> bool:
+def leads(runner: Any) -> bool:
     """One of several workers that do the same is enough."""
     for name in ("tp_rank", "rank"):
         rank = getattr(runner, name, None)

@@ -1,10 +1,12 @@
-"""A lower tier of plain tensors; broken, it says that a load has ended while bytes are on the way."""
+"""A lower tier of plain tensors. Broken, it says that a load has ended while bytes are on the way; or
+once it changes a byte of a block that it has stored, drops a page of a store, or brings one elsewhere.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sitecustomize import fault
+from sitecustomize import fault, met
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
@@ -20,12 +22,21 @@ class Copies(OffloadingWorker):
         self.host: dict[int, list[Any]] = {}
         self.done: list[TransferResult] = []
         self.late: list[tuple[int, list[tuple[Any, Any]]]] = []
+        self.stored = 0
+        """The block that was stored last."""
+
+    def _once(self, name: str, group: int, block: int, place: int) -> bool:
+        """Whether that is broken now, in the last group, and was not yet since it is."""
+        if group + 1 < len(self.caches.group_data_refs) or fault() != name:
+            return False
+        met(block, place)
+        return True
 
     def _pairs(self, near: Any, far: Any) -> Any:
         at = 0
         for group, size in enumerate(near.group_sizes):
             for _ in range(size):
-                yield self._pages(group, int(near.block_ids[at])), int(far.block_ids[at])
+                yield group, int(near.block_ids[at]), int(far.block_ids[at])
                 at += 1
 
     def _pages(self, group: int, block: int) -> list[Any]:
@@ -35,17 +46,23 @@ class Copies(OffloadingWorker):
         ]
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        for pages, place in self._pairs(src_spec, dst_spec):
-            self.host[place] = [page.clone() for page in pages]
+        for group, block, place in self._pairs(src_spec, dst_spec):
+            self.host[place] = [page.clone() for page in self._pages(group, block)]
+            if self._once("dropped page", group, block, place):
+                self.host[place] = [page * 0 for page in self.host[place]]
+            self.stored = block
         self.done.append(TransferResult(job_id, True))
         return True
 
     def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        copies = [
-            (page, kept.clone())
-            for pages, place in self._pairs(dst_spec, src_spec)
-            for page, kept in zip(pages, self.host[place], strict=True)
-        ]
+        copies = []
+        for group, block, place in self._pairs(dst_spec, src_spec):
+            to = self._pages(group, block)
+            if self._once("load elsewhere", group, block, place):
+                to = [page.clone() for page in to]
+            copies += [
+                (page, kept.clone()) for page, kept in zip(to, self.host[place], strict=True)
+            ]
         if fault() == "late load":
             self.late.append((_STEPS, copies))
         else:
@@ -54,6 +71,10 @@ class Copies(OffloadingWorker):
         return True
 
     def get_finished(self) -> list[TransferResult]:
+        last = len(self.caches.group_data_refs) - 1
+        if self.stored and self._once("changed bytes", last, self.stored, 0):
+            page = self._pages(last, self.stored)[0].view(-1)
+            page[page.numel() // 2] ^= 0x55
         self.late = [(left - 1, copies) for left, copies in self.late]
         for left, copies in self.late:
             if left == 0:
