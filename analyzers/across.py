@@ -349,7 +349,7 @@ class _Judged:
                 return True
             faults.append(wrong)
         self.out.counts["wrong"] += 1
-        self._wrong.append(faults[-1])
+        self._wrong.append(min(faults, key=lambda wrong: _far(load, wrong)))
         return False
 
     def _unlike(self, load: Side, export: Side) -> Iterator[Wrong]:

@@ -345,6 +345,40 @@ def tui(
     print_table(("", ""), rows)
 
 
+@command.command("scaling")
+def scaling(
+    events: Annotated[
+        int, typer.Option("--events", min=200_000, help="Events of all traces together.")
+    ] = 20_000_000,
+    parts: Annotated[int, typer.Option("--parts", min=2, help="In so many traces.")] = 8,
+    workers: Annotated[int, typer.Option("--workers", min=2, help="Processes, against one.")] = 2,
+    format: _FORMAT = Format.TABLE,
+) -> None:
+    """Check long traces in one process and in several, and say how much sooner those are done.
+
+    Wall time is as the machine was; CPU time says what the processes cost each other.
+    """
+    from dataclasses import asdict
+
+    from hkvtool.bench.fleet_workers import scaling as measured
+
+    with progress("measuring", events // parts) as told:
+        found = measured(events, parts, (1, workers), told)
+    if format is Format.JSON:
+        print_json([asdict(one) for one in found])
+        return
+    one = found[0]
+    print_line(f"{one.events:,} events in {one.instances} traces")
+    print_table(
+        ["processes", "wall s", "sooner", "CPU s", "CPU ns an event", "CPU of one", "load"],
+        [
+            [f"{f.workers}", f"{f.wall:,.1f}", f"{one.wall / f.wall:.2f} x", f"{f.cpu:,.1f}",
+             f"{1e9 * f.cpu / f.events:,.0f}", f"{f.cpu / one.cpu:.2f} x", f"{f.load:.1f}"]
+            for f in found
+        ],
+    )  # fmt: skip
+
+
 @command.command("fleet")
 def fleet(
     instances: Annotated[

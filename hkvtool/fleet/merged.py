@@ -117,12 +117,13 @@ class Merged:
              "against": {"instance": one.other, "event": one.pos}}
             for one in both
         ]  # fmt: skip
-        summary = self.summary + Counter(
-            str(one.finding.severity) for one in both if not one.finding.cause
-        )
+        more = [one for one in both if not one.finding.cause]
+        summary = self.summary + Counter(str(one.finding.severity) for one in more)
+        counted = Counter((one.instance, str(one.finding.severity)) for one in more)
+        instances = [_with(about, counted) for about in self.instances]
         rules = sorted({*between.CODES, *across.CODES}) if self.shared else []
         said: dict[str, Any] = {
-            "trace": {"path": self.folder, "events": self.events, "instances": self.instances},
+            "trace": {"path": self.folder, "events": self.events, "instances": instances},
             "between": {"shared": sorted(self.shared), "rules": rules, **_counted(loaded)},
             "findings": self.findings + found,
             "not_evaluable": self.not_evaluable,
@@ -143,6 +144,14 @@ class Merged:
                 finding.setdefault("loaded_by", []).extend(
                     {"instance": name, "event": pos} for name, pos in sorted(loads)
                 )
+
+
+def _with(about: dict[str, Any], counted: Counter[tuple[str, str]]) -> dict[str, Any]:
+    """What is said of an instance, with the findings that it has against others."""
+    if "findings" not in about:
+        return about
+    found = {s: n + counted[about["instance"], s] for s, n in about["findings"].items()}
+    return {**about, "findings": found}
 
 
 def _counted(loaded: across.Across) -> dict[str, Any]:

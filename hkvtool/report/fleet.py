@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -89,11 +90,7 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     for loss in ratios["lost_by"][:MOST_ROWS]:
         group = f" in {shown(loss['group'])}" if loss["group"] else ""
         yield f"  {loss['tokens']:,} tokens lost by {loss['code']}{group}"
-    by_need: dict[str, list[str]] = {}
-    for one in said["not_evaluable"]:
-        where = "" if one["instances"] == number else f" (in {one['instances']:,})"
-        by_need.setdefault(", ".join(one["needs"]), []).append(one["code"] + where)
-    for needs, codes in by_need.items():
+    for needs, codes in blind(said):
         yield f"not evaluable without {shown(needs)}: {', '.join(codes)}"
     if said["between"]["shared"]:
         codes, pools = said["between"]["rules"], said["between"]["shared"]
@@ -107,6 +104,16 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{summary[str(s)]:,} {s}" for s in sorted(Severity, key=lambda s: -s.rank))
 
 
+def blind(said: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """What rules need that instances lack: the needs, and the rules with in how many."""
+    number = len(said["trace"]["instances"])
+    by_need: dict[str, list[str]] = {}
+    for one in said["not_evaluable"]:
+        where = "" if one["instances"] == number else f" (in {one['instances']:,})"
+        by_need.setdefault(", ".join(one["needs"]), []).append(one["code"] + where)
+    return list(by_need.items())
+
+
 def fleet_html(said: dict[str, Any]) -> str:
     """The merged report as one HTML file that needs no network."""
     import jinja2
@@ -115,4 +122,12 @@ def fleet_html(said: dict[str, Any]) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = files("hkvtool.report").joinpath("fleet.html").read_text(encoding="utf-8")
-    return environment.from_string(template).render(said=said, kinds=kinds(said), share=share)
+    found = Counter(f["instance"] for f in said["findings"] if not f.get("cause"))
+    first = sorted(
+        said["trace"]["instances"],
+        key=lambda one: ("error" not in one, -found[one["instance"]], one["instance"]),
+    )
+    return environment.from_string(template).render(
+        said=said, kinds=kinds(said), share=share, instances=first, blind=blind(said),
+        exchanged=exchanged,
+    )  # fmt: skip
