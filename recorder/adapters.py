@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module, metadata
 from typing import Any
 
@@ -120,7 +120,9 @@ def attach_imported(besides: Iterable[str] = ()) -> list[str]:
     return found
 
 
+@cache
 def _installed() -> list[metadata.EntryPoint]:
+    """Looked for once: a guard over tests asks before each of them."""
     try:
         return list(metadata.entry_points(group=GROUP))
     except Exception as e:
