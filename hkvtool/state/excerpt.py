@@ -157,12 +157,15 @@ class Excerpt(CompiledFold):
         return super().led_to(number)
 
     def overviewed(self, pool: Pool, blocks: Any) -> o.Overview:
-        before, number = self._standing.seen(), self._bases[pool.name]
-        first = int(self._layout.bases[number])
-        slots: Any = blocks + first
-        if len(blocks) and int(blocks[-1]) - int(blocks[0]) == len(blocks) - 1:
-            slots = slice(int(slots[0]), int(slots[-1]) + 1)
-        found = o.Overview(blocks, *(column[slots].copy() for column in before[1:]))
+        number = self._bases[pool.name]
+        before = self._standing.looked.get(number)
+        if before is not None and len(before.blocks) == len(blocks):
+            found = o.Overview(blocks, *(column.copy() for column in before[1:]))
+        else:
+            slots: Any = blocks + int(self._layout.bases[number])
+            if len(blocks) and int(blocks[-1]) - int(blocks[0]) == len(blocks) - 1:
+                slots = slice(int(slots[0]), int(slots[-1]) + 1)
+            found = o.Overview(blocks, *(column[slots] for column in self._standing.seen()[1:]))
         ids = np.sort(self.block_of[number :: self._layout.pools])
         place = np.searchsorted(blocks, ids)
         place = np.minimum(place, max(0, len(blocks) - 1))
@@ -170,6 +173,10 @@ class Excerpt(CompiledFold):
         now = o.judged(self, pool, ids[there])
         for column, seen in zip(found[1:], now[1:], strict=True):
             column[place[there]] = seen
+        # Whatever is looked at next is this, but for the blocks that came in, which are seen anew.
+        self._standing.looked[number] = found
+        if len(self._standing.looked) == len(self.declared.pools):
+            self._standing.forget_seen()
         return found
 
     # --- coming in -------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class Standing:
         self.ids = np.zeros(0, np.int64)
         self.columns: dict[str, Any] = {}
         self.entries: dict[str, Any] = {}
+        self.looked: dict[int, Overview] = {}
+        """What every block of a pool was when it was last looked at. It is not changed again."""
         self._layout: Layout | None = None
         self._small: list[Chunk] | None = None
         self._seen: Overview | None = None
@@ -227,6 +229,10 @@ class Standing:
                 raise self.altered(wrong)
             self._seen = Overview(None, *columns.values())
         return self._seen
+
+    def forget_seen(self) -> None:
+        """Every pool was looked at: it goes on from there."""
+        self._seen = None
 
     # --- chunks -----------------------------------------------------------------------------
 

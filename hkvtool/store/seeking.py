@@ -161,12 +161,12 @@ class Moments:
                 fold.advance(since=self._at + 1, until=pos)
                 return fold
         # Two folds of a large pool at once would be too much, and each is part of a cycle.
-        self._fold = None
-        room = None
+        room, self._fold = None, None
         if isinstance(fold, Excerpt):
             fold.let_go()
         elif isinstance(fold, CompiledFold):
             room = fold
+        fold = None
         standing = self._standing_at(pos)
         if standing is None:
             self._standing = None

@@ -142,6 +142,7 @@ def life_lines(life: Sequence[Moment] | None, now: int, width: int) -> Iterator[
     if not life:
         yield line(("no event names it", "dim"))
         return
+    there: dict[str, str] = {}
     for generation, moments in _generations(life, now):
         name = "before" if generation is None else f"gen {generation}"
         spans = [(f"{name:<8}", "label")]
@@ -149,9 +150,11 @@ def life_lines(life: Sequence[Moment] | None, now: int, width: int) -> Iterator[
         shown_moments = moments if len(moments) <= room else moments[-room:]
         for m in shown_moments:
             mark = _MARKS.get(m.event.ev, "+")
+            there.setdefault(mark, m.event.ev if mark != "+" else "other")
             role = _role(m.event.ev)
             spans.append((mark, "dim" if m.event.pos > now else role))
         yield line(*spans)
+    yield from wrapped("  ".join(f"{mark}={ev}" for mark, ev in there.items()), width, "dim")
     yield line("")
     past = [m for m in life if m.event.pos <= now]
     listed = life if len(life) <= MOST_LIFE else past[-MOST_LIFE:]

@@ -88,14 +88,18 @@ def of_stretches(
     good = content & seen.recoverable()
     hue = hues(seen, colouring)
 
-    cell = np.arange(count) // per if per & (per - 1) else np.arange(count) >> per.bit_length() - 1
-
     def per_cell(mask: Any) -> Any:
-        return np.bincount(cell[mask], minlength=cells)
+        whole = count // per * per
+        found = mask[:whole].reshape(-1, per).sum(axis=1, dtype=np.int32)
+        return found if whole == count else np.append(found, mask[whole:].sum(dtype=np.int32))
 
     def by(kind: Any) -> Any:
-        found = np.bincount((cell * _HUES + kind)[content], minlength=cells * _HUES)
-        return found.reshape(cells, _HUES).T
+        found = np.zeros((_HUES, cells), np.int32)
+        for number in range(_HUES):
+            mine = content & (kind == number)
+            if mine.any():
+                found[number] = per_cell(mine)
+        return found
 
     by_hue = by(hue)
     by_form = by_hue if colouring == "form" else by(seen.form)

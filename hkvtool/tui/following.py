@@ -211,7 +211,8 @@ class Following(App[None]):
         while self.look is None and not self.error:
             await asyncio.sleep(0.02)
         await asyncio.to_thread(jit.ready)
-        give_back_code("llvmlite")
+        for library in ("llvmlite", "libarrow", "_duckdb"):
+            give_back_code(library)
         self.loaded = True
 
     async def _count(self) -> None:
@@ -350,8 +351,7 @@ class Following(App[None]):
         self.roots = roots_of(report)
         if self.roots and not self._start_given and not self._moved:
             self.choose_finding(self.roots[0].id, move=True)
-            if not self.view_asked:
-                self.turn("findings")
+            self.turn(self.current if self.view_asked else "findings")
 
     _moved = False
 

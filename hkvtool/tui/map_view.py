@@ -82,14 +82,13 @@ class MapView(ScrollView, can_focus=True):
     def _segments(self, row: Row, base: Any) -> list[Segment]:
         """Neighbouring cells of one style as one piece of text."""
         assert self.mosaic is not None
-        view, found = self.mosaic.view, self.mosaic.cells(row.pool)
+        view = self.mosaic.view
         end = min(row.first + view.across, self.mosaic.count(row.pool))
-        styles = found.styles[row.first : end]
+        chars, glyphs, styles = self.mosaic.cells(row.pool, row.first, end)
         if self.place is not None and self.place.pool == row.pool:
             if row.first <= self.place.cell < end:
                 styles = styles.copy()
                 styles[self.place.cell - row.first] = c.CURSOR
-        chars, glyphs = found.chars[row.first : end], found.glyphs[row.first : end]
         table = palette_of(self).cells()
         if view.zoom == DETAIL:
             return _wide(chars, glyphs, styles, table, base)

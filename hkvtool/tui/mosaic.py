@@ -27,6 +27,9 @@ one puts four times as many into a cell."""
 
 MOST_ZOOM = 10
 
+_ROWS_AT_ONCE = 16
+"""Rows whose cells are made together."""
+
 
 class Row(NamedTuple):
     """One row of the map: a heading, cells from `first` on, or `blocks` that were never
@@ -115,35 +118,62 @@ class Mosaic:
     ) -> None:
         self.pools, self.now, self.view = tuple(pools), now, view
         self.findings = tuple(findings)
-        self._cells: dict[int, c.Cells] = {}
+        self._cells: dict[tuple[int, int], c.Cells] = {}
         self.rows = layout(self.pools, view)
         self._starts = {
             number: [(row.first, at) for at, row in enumerate(self.rows)
                      if row.pool == number and row.kind in ("cells", "unused")]
             for number in range(len(self.pools))
         }  # fmt: skip
+        self._masks: dict[int, tuple[Any, Any]] = {}
         self._headings: dict[int, Line] = {}
 
     def count(self, pool: int) -> int:
         """Cells of a pool."""
         return -(-len(self.pools[pool].seen.blocks) // self.view.per)
 
-    def cells(self, pool: int) -> c.Cells:
-        """The cells of a pool."""
-        if pool not in self._cells:
-            one = self.pools[pool]
-            faults = self._faults(one)
-            if self.view.per == 1:
-                self._cells[pool] = c.of_blocks(
-                    one.seen, self.now, colouring=self.view.colouring, faults=faults,
-                    inside=one.inside, reserved=_mask(one, one.reserved),
+    def cells(self, pool: int, first: int = 0, end: int | None = None) -> c.Cells:
+        """The cells of a pool from the first up to but not the last. They are made in stretches of
+        some rows: of a million blocks mostly few are on the screen."""
+        last = self.count(pool) if end is None else min(end, self.count(pool))
+        a_part = _ROWS_AT_ONCE * self.view.across
+        parts = range(first // a_part, -(-last // a_part))
+        found = [self._part(pool, number) for number in parts]
+        if not found:
+            found = [self._part(pool, 0)]
+        start = parts.start * a_part
+        whole = found[0] if len(found) == 1 else c.Cells(
+            *(np.concatenate(column) for column in zip(*found, strict=True))
+        )  # fmt: skip
+        return c.Cells(*(column[first - start : last - start] for column in whole))
+
+    def _part(self, pool: int, number: int) -> c.Cells:
+        if (pool, number) not in self._cells:
+            one, per = self.pools[pool], self.view.per
+            size = _ROWS_AT_ONCE * self.view.across * per
+            here = slice(number * size, (number + 1) * size)
+            seen = o.Overview(*(column[here] for column in one.seen))
+            faults, reserved = self._marked(pool)
+            inside = None if one.inside is None else one.inside[here]
+            faults = None if faults is None else faults[here]
+            if per == 1:
+                made = c.of_blocks(
+                    seen, self.now, colouring=self.view.colouring, faults=faults, inside=inside,
+                    reserved=None if reserved is None else reserved[here],
                 )  # fmt: skip
             else:
-                self._cells[pool] = c.of_stretches(
-                    one.seen, self.view.per, colouring=self.view.colouring, faults=faults,
-                    inside=one.inside,
-                )  # fmt: skip
-        return self._cells[pool]
+                made = c.of_stretches(
+                    seen, per, colouring=self.view.colouring, faults=faults, inside=inside
+                )
+            self._cells[pool, number] = made
+        return self._cells[pool, number]
+
+    def _marked(self, pool: int) -> tuple[Any, Any]:
+        """Masks of the blocks that findings name, and of those that are never handed out."""
+        if pool not in self._masks:
+            one = self.pools[pool]
+            self._masks[pool] = self._faults(one), _mask(one, one.reserved)
+        return self._masks[pool]
 
     def _faults(self, pool: PoolSeen) -> Any:
         named = {b for f in self.findings if f.pool == pool.name for b in f.blocks}

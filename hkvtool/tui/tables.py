@@ -104,7 +104,7 @@ def request_lines(rows: Sequence[RequestRow], now: int, width: int) -> Iterator[
             ("▸ " if r.status == "running" else "  ", "key"),
             (f"{fitted(shown(r.req), name):<{name}} ", role),
             (f"{'later' if r.first > now else r.status:<9} ", "dim"),
-            (f"{_n(r.asked):>8} {_n(r.matched):>8} ", ""),
+            (f"{_n(r.asked or None):>8} {_n(r.matched if r.asked else None):>8} ", ""),
             (f"{_n(r.resumable):>8} ", "bad" if lost else "good"),
             (f"{_n(r.resumed):>8} {r.steps:>6}  ", ""),
             (codes, "bad"), (waits, "warn"),
