@@ -3,8 +3,8 @@
 For those who write an engine: `CacheBlockState` is what is known of one block, `validate_resume`
 asks the four validation layers whether a request may resume from some, and `HybridAllocator` is an
 allocator that does so; `hkvtool.conformance` holds one that is being designed, and adapters of
-other engines, to what they promise. `record` records what the engines in this process do. They are imported
-when they are asked for.
+other engines, to what they promise. `record` records what the engines in this process do. They are
+imported when they are asked for.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from hkvtool.engine.geometry import Preset, Table, Work
 from hkvtool.engine.live import Live, Stage
 from hkvtool.engine.memory import Memory, Mismatch
 from hkvtool.engine.pool import BlockPool
+from hkvtool.model.forms import Form
 from hkvtool.state.fold import Fold
 
 NULL = 0
@@ -36,8 +37,8 @@ class Driver:
     """One allocator at work; `events` is what was told."""
 
     def __init__(self, make: Make, preset: Preset, blocks: int) -> None:
-        # Drafts, and copies of partial blocks, are the engine's to ask for, and it does not.
-        self.preset = replace(preset, draft=0, partial=False)
+        # Copies of partial blocks are the engine's to ask for, and it does not.
+        self.preset = replace(preset, partial=False)
         self.events: list[dict[str, Any]] = []
         self.fold = Fold()
         self.running: list[Live] = []
@@ -191,13 +192,27 @@ class Driver:
         for live, epoch, work in works:
             if epoch != live.epoch:
                 continue
-            live.in_flight -= 1
-            live.done = live.firm = work.end
-            live.known = max(live.known, live.done)
-            written = {name: span for name, span in self._ranges(work).items() if span[1] > span[0]}
-            self.allocator.publish(self._prompts[live.request.id], written, live.done)
+            self._complete(live, work, accepted=number % (work.draft + 1))
             if live.done >= live.target:
                 self.give_back(live, "finish")
+
+    def _complete(self, live: Live, work: Work, accepted: int) -> None:
+        live.in_flight -= 1
+        live.done, live.firm = work.end + accepted, work.end
+        if work.draft:
+            live.ahead = live.done
+            if accepted < work.draft:
+                self.tell("rollback", req=live.request.id, to=live.done)
+        live.known = max(live.known, live.done)
+        written: dict[str, tuple[int, int]] = {}
+        for table in self.preset.tables:
+            start, end = table.lead.writes(work)
+            if work.decode and table.lead.form is not Form.RECURRENT:
+                # Drafts of the last step that were accepted count from now on.
+                start = min(start, work.firm)
+            if min(end, work.end) > start:
+                written[table.name] = (start, min(end, work.end))
+        self.allocator.publish(self._prompts[live.request.id], written, live.firm)
 
     def end(self) -> None:
         """Everything in flight ends, and every request goes."""
