@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from hkvtool.analyzers.exchanges import Exchanges, Gone, Moment, Moved
+from hkvtool.analyzers.exchanges import DIRECT, Exchanges, Gone, Moment, Moved
 from hkvtool.analyzers.kernel_abi import ORDER, unlike_sides
 from hkvtool.model.findings import Finding
 from hkvtool.state.wording import shown
@@ -226,6 +226,9 @@ class _Judged:
                 return []
             return self._by_place.get((moved.pool, moved.group, load.place), [])
         same = self._by_hash.get((moved.pool, moved.group, load.hash), [])
+        if moved.pool == DIRECT:
+            # What the loader computed itself it did not have to fetch.
+            return [one for one in same if one.instance != load.instance]
         return [
             one for one in same
             if load.place is None or one.place is None or one.place == load.place
@@ -245,6 +248,8 @@ class _Judged:
         if load.print is not None and load.print == export.print:
             return None
         begun, ended = load.moved.begin, export.moved.end
+        if load.moved.pool == DIRECT:
+            return self._fetched(load, export)
         lies = When.AFTER if ended is None else self.clocks.when(
             export.instance, ended, load.instance, begun
         )  # fmt: skip
@@ -258,6 +263,17 @@ class _Judged:
             if taken is not None:
                 return taken
         return None
+
+    def _fetched(self, load: Side, export: Side) -> Wrong | When | None:
+        """From device to device a load may begin before there is anything, and wait; how long the
+        bytes are held for it is the connectors' own affair."""
+        end, published = load.moved.end, export.moved.begin
+        assert end is not None
+        lies = self.clocks.when(export.instance, published, load.instance, end)
+        if lies is not When.AFTER:
+            return lies if lies is When.OPEN else None
+        why = f"{export.instance} published it only at its event {published.pos}, behind this load"
+        return Wrong("HKV103", why, load, export)
 
     def _late(self, load: Side, export: Side) -> Wrong | When:
         end, begin = export.moved.end, export.moved.begin
@@ -375,9 +391,16 @@ class _Judged:
         if sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
             why = f"{sizes[0]:,} bytes of each block are read, where {sizes[1]:,} were exported"
             yield self._differs("HKV402", why, load, export, "bytes", *sizes)
-        if load.print is not None and export.print is not None and load.print != export.print:
+        prints = load.print, export.print
+        if None not in prints and prints[0] != prints[1] and self._alike(load, export):
             yield self._differs("HKV906", "other bytes arrived than were exported", load, export,
                                 "fingerprint", load.print, export.print)  # fmt: skip
+
+    def _alike(self, load: Side, export: Side) -> bool:
+        """Whether bytes are laid out alike at both ends: transfers convert order and shards."""
+        mine = self.instances[load.instance].groups[load.moved.group].layout
+        theirs = self.instances[export.instance].groups[export.moved.group].layout
+        return all(mine.get(key) == theirs.get(key) for key in _LAID_OUT)
 
     def _differs(
         self, code: str, why: str, load: Side, export: Side, name: str, mine: Any, theirs: Any
@@ -432,9 +455,10 @@ class _Judged:
         actual = dict(wrong.actual)
         if wrong.code != "HKV906" and None not in prints and prints[0] != prints[1]:
             actual["fingerprint"] = f"{prints[0]} here, {prints[1]} as exported"
+        source = "another device" if moved.pool == DIRECT else moved.pool
         finding = Finding(
             wrong.code,
-            f"load {moved.handle} from {moved.pool} takes blocks {shown(blocks)} of group "
+            f"load {moved.handle} from {source} takes blocks {shown(blocks)} of group "
             f"{moved.group} for what {export.instance} exported, but {wrong.why}",
             sorted(set(events)),
             check=moved.check.pos if moved.check else None, use=moved.begin.pos,
@@ -444,6 +468,10 @@ class _Judged:
         other, pos = wrong.rival or (export.instance, export.moved.begin.pos)
         origin = export.instance, export.moved.begin.pos
         return Crossing(load.instance, other, pos, finding, origin)
+
+
+_LAID_OUT = ("dtype", "order", "codec", "row_bytes", "scale_bytes", "page_bytes", "tp_shard")
+"""What a checksum of a block's bytes rests on."""
 
 
 def _far(load: Side, wrong: Wrong) -> int:

@@ -28,6 +28,11 @@ _KINDS = _FOLDED | {"lookup", "resume", "store_begin", "store_end", "load_begin"
 """What tells under which hash a block goes; what it holds is the other rules' business."""
 
 
+DIRECT = "\0direct"
+"""Stands for the pool of transfers that name none: they go from device to device, and whatever an
+engine publishes there and did not load itself can be where they come from."""
+
+
 class Moment(NamedTuple):
     """An event of a trace: where it stands, and when it was by that trace's clock."""
 
@@ -100,7 +105,8 @@ class Exchanges:
 def exchanges(trace: Trace, shared: frozenset[str]) -> Exchanges:
     """What a trace tells of pools of these names."""
     reading = _Reading(shared)
-    if shared & {str(e.get("pool")) for e in trace.control if e.ev == "pool"}:
+    pools = {str(e.get("pool")) for e in trace.control if e.ev == "pool"}
+    if shared & {DIRECT, *pools}:
         reading.take(trace.events(kinds=_KINDS))
     return reading.found
 
@@ -114,6 +120,7 @@ class _Reading:
         self.found = Exchanges()
         self._running: dict[str, Moved] = {}
         self._last_load: dict[tuple[str, int], tuple[Moved, int]] = {}
+        self._device: dict[tuple[str, int], tuple[Moved, int]] = {}
         self._printed: dict[tuple[str, int], Any] = {}
         self._keys: dict[tuple[str, str], frozenset[str]] = {}
         self._asked: dict[str, tuple[Moment, Event]] = {}
@@ -183,9 +190,11 @@ class _Reading:
 
     def _allocated(self, event: Event) -> None:
         group, pool = self.fold.place(event)
+        mates = self.fold.declared.mates(group) if group is not None else []
         for block in event["blocks"]:
-            if self._last_load and group is not None:
-                self._last_load.pop((group.table, block), None)
+            for mate in mates:
+                self._last_load.pop((mate.name, block), None)
+                self._device.pop((mate.name, block), None)
             if pool is not None and pool.name in self.shared:
                 self.found.gone.append(Gone(pool.name, None, _at(event), place=block))
 
@@ -198,6 +207,31 @@ class _Reading:
             if event.get("key") is not None:
                 self._keys[home.table, str(name)] = inputs(event["key"])
             self._named(group, home, block, str(name))
+        if DIRECT in self.shared and not group.pool.tier:
+            self._on_device(event, group)
+
+    def _on_device(self, event: Event, group: Group) -> None:
+        """What an engine computed and others may fetch, for every group of the table."""
+        mates = self.fold.declared.mates(group)
+        for mate in mates:
+            own = [
+                (block, str(name))
+                for block, name in zip(event["blocks"], event["hashes"], strict=False)
+                if (mate.name, block) not in self._last_load
+            ]
+            if not own:
+                continue
+            blocks = [block for block, _ in own]
+            key = event.get("key")
+            moved = Moved(
+                True, f"publish {event.pos}", DIRECT, mate.name, mate.table, blocks, _at(event),
+                None, [name for _, name in own], [None] * len(own), _at(event), req=event.req,
+                version=event.get("version") if len(mates) == 1 else None,
+                key=None if key is None else inputs(key), weights=self._weights,
+            )  # fmt: skip
+            self.found.moved.append(moved)
+            self.found.groups[mate.name] = mate
+            self._device.update({(mate.name, b): (moved, i) for i, b in enumerate(blocks)})
 
     def _named(self, group: Group, home: Group, block: int, name: str) -> None:
         """A hash that is said only behind the transfer is that of what was moved."""
@@ -247,7 +281,7 @@ class _Reading:
     def _begun(self, event: Event) -> None:
         group = self.fold.group(event["group"])
         out = event.ev == "store_begin"
-        pool = event.get("to" if out else "from")
+        pool = event.get("to" if out else "from", DIRECT)
         if group is None or str(pool) not in self.shared:
             return
         home, blocks = self._home(group), list(event["blocks"])
@@ -302,11 +336,12 @@ class _Reading:
 
     def _fingerprint(self, event: Event) -> None:
         group = self.fold.group(event["group"])
-        if group is None or event["at"] not in ("store", "load"):
+        if group is None or event["at"] not in ("publish", "store", "load"):
             return
+        last = {"load": self._last_load, "publish": self._device}.get(event["at"])
         for block, value in zip(event["blocks"], event["values"], strict=False):
-            if event["at"] == "load":
-                known = self._last_load.get((group.name, block))
+            if last is not None:
+                known = last.get((group.name, block))
                 if known is not None:
                     known[0].prints[known[1]] = value
                 continue

@@ -56,6 +56,10 @@ _SHARED = Annotated[
     list[str] | None,
     typer.Option("--shared", metavar="POOL", help="One pool to all that declare it: a tier."),
 ]
+_DIRECT = Annotated[
+    bool,
+    typer.Option("--direct", help="Loads that name no pool come from other engines' devices."),
+]
 _SKEW = Annotated[
     float,
     typer.Option("--skew", metavar="MS", min=0, help="How far apart machines' wall clocks may be."),
@@ -129,6 +133,7 @@ def check(
     only: ONLY = None,
     ignore: IGNORE = None,
     shared: _SHARED = None,
+    direct: _DIRECT = False,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
     ray: RAY = None,
@@ -136,7 +141,8 @@ def check(
     """Run every rule over every instance, and say what was found where.
 
     With --shared also what instances mean by the groups of that pool is held against each other,
-    and what one loads from it against what the others stored there.
+    and what one loads from it against what the others stored there; with --direct, what one fetches
+    from nowhere that is named (P/D) against what the others published.
 
     JSON is one object in the contract of `hkvtool check`, each finding with its `instance`.
     Exit codes are those of `hkvtool check` over several traces.
@@ -147,11 +153,13 @@ def check(
     chosen = rule_codes(only), rule_codes(ignore)
     if only and not chosen[0] - chosen[1]:
         raise HkvError("--ignore leaves nothing of --only: no rule would be run")
-    if shared and (only or ignore):
-        raise HkvError("--shared goes with every rule", hint="leave --only and --ignore away")
-    if shared and format not in (CheckFormat.JSON, CheckFormat.TABLE):
+    pools = _between(shared, direct)
+    if pools and (only or ignore):
+        raise HkvError(
+            "--shared and --direct go with every rule", hint="leave --only and --ignore away"
+        )
+    if pools and format not in (CheckFormat.JSON, CheckFormat.TABLE):
         raise HkvError("what lies between instances has no file to stand in", hint="--format json")
-    pools = frozenset(shared or ())
     merged = Merged(plain(folder), pools, int(skew * 1e6))
     kept: list[Outcome] = []
     worst = {Exit.OK}
@@ -252,6 +260,7 @@ def report(
     folder: _FOLDER,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to, .html.")],
     shared: _SHARED = None,
+    direct: _DIRECT = False,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
     ray: RAY = None,
@@ -275,7 +284,7 @@ def report(
 
     # That the report could not be written in the end must not turn out after the check.
     Destination(output, force=force)
-    pools = frozenset(shared or ())
+    pools = _between(shared, direct)
     merged = Merged(plain(folder), pools, int(skew * 1e6))
     merged.take(_outcomes(folder, workers, ray, pools))
     failed = [about for about in merged.instances if "error" in about]
@@ -305,6 +314,13 @@ def query(
 
     with FleetTables(_fleet(folder)) as tables:
         sql.print_answer(tables, text, format, limit)
+
+
+def _between(shared: Sequence[str] | None, direct: bool) -> frozenset[str]:
+    """The pools by which instances are held against each other."""
+    from hkvtool.analyzers.exchanges import DIRECT
+
+    return frozenset(shared or ()) | ({DIRECT} if direct else frozenset())
 
 
 def _fleet(folder: str) -> list[Instance]:

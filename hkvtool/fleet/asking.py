@@ -12,7 +12,7 @@ from typing import Any
 
 from hkvtool.analyzers.alone import check_alone
 from hkvtool.analyzers.between import declared_groups
-from hkvtool.analyzers.exchanges import Exchanges, exchanges
+from hkvtool.analyzers.exchanges import DIRECT, Exchanges, exchanges
 from hkvtool.analyzers.long_check import check_trace
 from hkvtool.analyzers.verdict import Why, why
 from hkvtool.fleet.instances import Instance, open_instance
@@ -46,7 +46,7 @@ class Answer:
 @dataclass(frozen=True)
 class Check:
     """Every rule over one instance, as `hkvtool check` does it, and what it exchanged by pools
-    that it shares with other instances."""
+    that it shares with other instances, `DIRECT` from device to device."""
 
     shared: frozenset[str] = frozenset()
 
@@ -54,11 +54,13 @@ class Check:
         try:
             with open_instance(instance.path) as trace:
                 groups = declared_groups(trace.control)
-                here = self.shared & {str(e["pool"]) for e in trace.control if e.ev == "pool"}
-                if not here:
-                    return Outcome(instance, check_trace(trace), groups=groups)
-                report = check_alone(trace, here)
-                return Outcome(instance, report, "", groups, exchanges(trace, here))
+                # A device's pool is nobody else's, whatever it is called.
+                tiers = {str(e["pool"]) for e in trace.control
+                         if e.ev == "pool" and e["medium"] != "gpu"}  # fmt: skip
+                here = self.shared & tiers
+                report = check_alone(trace, here) if here else check_trace(trace)
+                exchanged = exchanges(trace, here | (self.shared & {DIRECT}))
+                return Outcome(instance, report, "", groups, exchanged)
         except HkvError as e:
             return Outcome(instance, None, e.what)
         except MemoryError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hkvtool.analyzers import across, between
-from hkvtool.analyzers.exchanges import Exchanges
+from hkvtool.analyzers.exchanges import DIRECT, Exchanges
 from hkvtool.fleet.asking import Outcome
 from hkvtool.model.findings import Finding, Loss, Ratios
 from hkvtool.model.rules import Severity
@@ -18,8 +18,9 @@ class Merged:
 
     Findings keep what they say and gain `instance`; their ids, and those they refer to, begin with
     it. A rule is not evaluable where it is so in any instance, and needs what any of them lacks.
-    `shared` names pools that are one and the same to every instance that declares them; wall
-    clocks of different machines are at most `skew` nanoseconds apart.
+    `shared` names pools that are one and the same to every instance that declares them, `DIRECT`
+    stands for what goes from device to device; wall clocks of different machines are at most
+    `skew` nanoseconds apart.
     """
 
     def __init__(
@@ -124,7 +125,12 @@ class Merged:
         rules = sorted({*between.CODES, *across.CODES}) if self.shared else []
         said: dict[str, Any] = {
             "trace": {"path": self.folder, "events": self.events, "instances": instances},
-            "between": {"shared": sorted(self.shared), "rules": rules, **_counted(loaded)},
+            "between": {
+                "shared": sorted(self.shared - {DIRECT}),
+                "direct": DIRECT in self.shared,
+                "rules": rules,
+                **_counted(loaded),
+            },
             "findings": self.findings + found,
             "not_evaluable": self.not_evaluable,
             "inconclusive": [*self.inconclusive, *_left_open(loaded)],

@@ -59,8 +59,17 @@ def exchanged(blocks: dict[str, int]) -> str:
     told = {"right": "right", "wrong": "wrong", "own": "stored by the loader alone",
             "order_open": "of which the clocks leave open whether they came in time",
             "unknown_origin": "of unknown origin, not evaluable"}  # fmt: skip
+    if blocks["exports"] and blocks["unknown_origin"] == blocks["loads"] > 0:
+        told["unknown_origin"] += " (hashes compare where all were recorded with one --hash-key)"
     parts = [f"{blocks[key]:,} {words}" for key, words in told.items() if blocks[key]]
     return f"{text}: {', '.join(parts)}" if parts else text
+
+
+def ways(said: dict[str, Any]) -> list[str]:
+    """By what instances were held against each other."""
+    between = said["between"]
+    found = [f"on {pool}" for pool in between["shared"]]
+    return found + (["from device to device"] if between["direct"] else [])
 
 
 def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
@@ -92,13 +101,16 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
         yield f"  {loss['tokens']:,} tokens lost by {loss['code']}{group}"
     for needs, codes in blind(said):
         yield f"not evaluable without {shown(needs)}: {', '.join(codes)}"
-    if said["between"]["shared"]:
-        codes, pools = said["between"]["rules"], said["between"]["shared"]
-        yield f"between instances, on {shown(', '.join(pools))}: {', '.join(codes)}"
+    if said["between"]["rules"]:
+        rules = ", ".join(said["between"]["rules"])
+        yield f"between instances, {shown(', '.join(ways(said)))}: {rules}"
         if "blocks" in said["between"]:
             yield f"  {exchanged(said['between']['blocks'])}"
     else:
-        yield "between instances nothing was evaluated; --shared POOL names a tier that they share"
+        yield (
+            "between instances nothing was evaluated; --shared POOL names a tier that they share, "
+            "--direct is for P/D"
+        )
     for why in said["inconclusive"][:MOST_ROWS]:
         yield f"inconclusive: {shown(why)}"
     yield ", ".join(f"{summary[str(s)]:,} {s}" for s in sorted(Severity, key=lambda s: -s.rank))
@@ -129,5 +141,5 @@ def fleet_html(said: dict[str, Any]) -> str:
     )
     return environment.from_string(template).render(
         said=said, kinds=kinds(said), share=share, instances=first, blind=blind(said),
-        exchanged=exchanged,
+        exchanged=exchanged, ways=ways(said),
     )  # fmt: skip

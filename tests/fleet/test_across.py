@@ -13,6 +13,7 @@ from engine import tiny
 from fleet.sharing import TIER, Event, Told, request, run
 
 from hkvtool.analyzers import alone
+from hkvtool.analyzers.exchanges import DIRECT
 from hkvtool.cli.app import main
 from hkvtool.fleet.asking import Check
 from hkvtool.fleet.instances import instances, open_instance
@@ -337,3 +338,99 @@ def test_a_long_trace_is_checked_alone_as_a_short_one_is(
     monkeypatch.setattr(alone, "PLAIN_LIMIT", 0)
     assert check(tmp_path) == short
     assert short["summary"]["error"]
+
+
+class Handover(Pair):
+    """The same from device to device, as an engine with a connector of its own tells it: nothing
+    of where it comes from, and the hash only when the decode engine publishes it."""
+
+    def __init__(self, *, fingerprint: bool = False) -> None:
+        super().__init__(fingerprint=fingerprint)
+        for told in (self.p, self.d):
+            told.events = [
+                {k: v for k, v in e.items() if k not in ("from", "peer")}
+                for e in told.events
+                if not e["ev"].startswith("store") and TIER not in str(e.get("group", ""))
+                and e.get("pool") != TIER and not (e["ev"] == "fingerprint" and e["at"] == "store")
+            ]  # fmt: skip
+            for event in told.events:
+                for key in ("hit", "blocks", "hashes"):
+                    if event["ev"] == "lookup" and key in event:
+                        event[key] = {g: v for g, v in event[key].items() if TIER not in g}
+        self.load = self.d.events[self.d.first(lambda e: e["ev"] == "load_begin")]
+        self.loaded = self.d.first(lambda e: e["ev"] == "load_end")
+        self.published = self.p.first(lambda e: e["ev"] == "publish")
+
+
+def direct(folder: Path, skew: int = 50 * MS) -> dict[str, Any]:
+    shared = frozenset({DIRECT})
+    return Merged(str(folder), shared, skew).take(map(Check(shared), instances(folder))).as_json()
+
+
+def before_published(pair: Handover) -> None:
+    """The hash is made before there is anything to it."""
+    pair.later(pair.p, 1000, pair.published)
+
+
+def in_other_bytes(pair: Handover) -> None:
+    """What arrives is not what was published."""
+    hashes = pair.p.events[pair.published]
+    value = list(range(len(hashes["blocks"])))
+    for told, at, blocks, where in (
+        (pair.p, "publish", hashes["blocks"], pair.published),
+        (pair.d, "load", pair.load["blocks"], pair.loaded),
+    ):
+        told.events.insert(where + 1, {
+            "ev": "fingerprint", "group": "kv", "blocks": blocks, "values": value[: len(blocks)],
+            "at": at, "ts": told.events[where]["ts"],
+        })  # fmt: skip
+        value = [v + 1 for v in value]
+
+
+def of_other_bytes(pair: Handover) -> None:
+    """Bytes laid out otherwise have other checksums, and may be the same content."""
+    in_other_bytes(pair)
+    for event in pair.d.events:
+        if event["ev"] == "group":
+            event["layout"] = {**event["layout"], "tp_shard": 1}
+
+
+HANDED: tuple[tuple[Callable[[Handover], None], list[str]], ...] = (
+    (lambda pair: None, []), (before_published, ["HKV103"]), (other_salt, ["HKV104"]),
+    (other_model, ["HKV104"]), (other_weights, ["HKV105"]), (other_dtype, ["HKV201"]),
+    (in_other_bytes, ["HKV906"]), (of_other_bytes, []),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "codes"), HANDED, ids=[getattr(f, "__name__", "") for f, _ in HANDED]
+)
+def test_what_goes_from_device_to_device_is_held_against_what_was_published(
+    fault: Callable[[Handover], None], codes: list[str], tmp_path: Path
+) -> None:
+    pair = Handover()
+    fault(pair)
+    said = direct(pair.write(tmp_path))
+    roots = [f for f in said["findings"] if "against" in f and not f.get("cause")]
+    assert [f["code"] for f in roots] == codes, [f["message"] for f in said["findings"]]
+    blocks = said["between"]["blocks"]
+    assert blocks["loads"] > 0
+    assert blocks["unknown_origin"] == 0
+    assert blocks["right"] == (0 if codes else blocks["loads"])
+
+
+def test_what_no_other_published_is_of_unknown_origin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under keys of their own no hash of one recording is known to the other."""
+    pair = Handover()
+    for event in pair.p.events:
+        if event["ev"] == "publish":
+            event["hashes"] = [name ^ 1 for name in event["hashes"]]
+    pair.write(tmp_path)
+    blocks = direct(tmp_path)["between"]["blocks"]
+    assert blocks["unknown_origin"] == blocks["loads"] > 0
+    assert main(["fleet", "check", str(tmp_path), "--direct"]) == 0
+    printed = capsys.readouterr().out
+    assert "from device to device" in printed
+    assert "--hash-key" in printed
