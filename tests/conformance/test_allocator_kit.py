@@ -25,7 +25,11 @@ from hkvtool.engine.faults import fault
 from hkvtool.engine.geometry import Preset
 from hkvtool.engine.lookup import trusting
 
-TestReference = allocator_test(Reference)
+TestReference = allocator_test(Reference, how=settings(SETTINGS, max_examples=12))
+
+TestReferenceForLong = pytest.mark.soak(
+    allocator_test(Reference, how=settings(SETTINGS, max_examples=300, stateful_step_count=40))
+)
 
 FIND = settings(
     SETTINGS,
@@ -285,11 +289,12 @@ _SUITED = {"HKV504": (PLAIN, 40), "HKV701": (PLAIN, 500), "HKV902": (COMPRESSING
 @pytest.mark.parametrize(
     ("code", "name"),
     [
-        ("HKV303", "group intersection"), ("HKV504", "admission"), ("HKV701", "check and use"),
+        ("HKV504", "admission"), ("HKV701", "check and use"),
         *(
             pytest.param(*fault, marks=pytest.mark.soak)
             for fault in (
-                ("HKV101", "whole block"), ("HKV602", "form routing"),
+                ("HKV101", "whole block"), ("HKV303", "group intersection"),
+                ("HKV602", "form routing"),
                 ("HKV801", "static topology"), ("HKV902", "evidence"),
             )
         ),

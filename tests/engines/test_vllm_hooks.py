@@ -173,7 +173,9 @@ class _Mode:  # as the engine names its modes
     name = "FULL_AND_PIECEWISE"
 
 
-def test_what_no_hook_sees_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_hook_sees_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import types
 
     from hkvtool.recorder import diagnosis
@@ -199,6 +201,7 @@ def test_what_no_hook_sees_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     found = " ".join(unseen(engine(None, v2=True, mode=_Mode)))
     assert "V2 model runner" in found and "FULL_AND_PIECEWISE" in found
 
+    monkeypatch.setenv("HKV_ADAPTERS", "vllm")
     diagnosis.main()
     told = capsys.readouterr().out
     assert told.count("not seen") == 4 and "captured graphs" in told and "V2 model runner" in told
