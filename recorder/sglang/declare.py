@@ -8,12 +8,13 @@ from typing import Any
 from hkvtool.recorder.sglang.cache_state import TABLES, CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
+from hkvtool.recorder.sglang.layouts import of_device, of_host
 
 _COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
 
 NOT_SEEN = (
     "what speculative decoding writes and reads",
-    "how caches lie: dtype, strides, offsets",
+    "how caches lie, unless keys and values, or latent rows, of a layer are a tensor of rows",
     "HiCache's storage tier, what is staged in its buffer mode, and indexer and state pools",
     "Mamba state, and allocators that share one buffer between groups",
     "for whom a node is locked: the engine counts, and names nobody",
@@ -31,6 +32,13 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
         full, swa = allocator, None
     state = CacheState(cache, len(hooks.caches) + 1, hooks)
     state.components = {"full": component.FULL, "swa": component.SWA}
+    bytes_of = allocator.get_kvcache()
+    laid = {
+        kind: of_device(getattr(bytes_of, f"{kind}_kv_pool", bytes_of), state.page)
+        for kind in (("full",) if swa is None else ("full", "swa"))
+    }
+    if all(laid.values()):
+        hooks.sees("layout")
     hooks.begin("; ".join(f"not seen: {what}" for what in NOT_SEEN))
     state.full = PoolState(full, state, "full")
     if swa is not None and component.SWA in cache.tree_components:
@@ -41,7 +49,7 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     hooks.caches.append(state)
     for pool in state.pools:
         state.mark(pool.allocator, pool)
-        _declare(hooks, state, pool)
+        _declare(hooks, state, pool, laid.get(pool.kind))
     return state
 
 
@@ -61,8 +69,11 @@ def declare_tier(hooks: Hooks, state: CacheState, controller: Any) -> None:
             "ev": "pool", "pool": pool.name, "medium": "cpu", "engine": state.engine,
             "blocks": int(host.size) // pool.page,
         })  # fmt: skip
-        hooks.tell.event({**_group(state, above), "group": pool.name, "pool": pool.name,
-                          "participates": False})  # fmt: skip
+        layout = of_host(host, pool.page)
+        hooks.tell.event({
+            **_group(state, above), "group": pool.name, "pool": pool.name, "participates": False,
+            **({"layout": layout} if layout else {}),
+        })  # fmt: skip
     state.tier = tier
     state.steps.mark()
     for owner in (controller, controller.layer_done_counter):
@@ -71,7 +82,9 @@ def declare_tier(hooks: Hooks, state: CacheState, controller: Any) -> None:
         hooks.note(f"not seen: the host's copies of {', '.join(tier.left_out)}")
 
 
-def _declare(hooks: Hooks, state: CacheState, pool: PoolState) -> None:
+def _declare(
+    hooks: Hooks, state: CacheState, pool: PoolState, layout: dict[str, Any] | None
+) -> None:
     """A pool of pages, the first of which padding is written to, and the group that uses it."""
     pages = int(pool.allocator.size) // pool.page
     hooks.tell.event({
@@ -79,7 +92,8 @@ def _declare(hooks: Hooks, state: CacheState, pool: PoolState) -> None:
         "blocks": pages + 1, "reserved": [0],
     })  # fmt: skip
     number = TABLES * (len(hooks.caches) - 1) + state.pools.index(pool)
-    hooks.tell.event({**_group(state, pool), "table_index": number})
+    group = {**_group(state, pool), "table_index": number}
+    hooks.tell.event({**group, "layout": layout} if layout else group)
 
 
 def _group(state: CacheState, pool: PoolState) -> dict[str, Any]:

@@ -60,6 +60,13 @@ class Hooks(Attachment):
         """Say something of what is recorded from here on."""
         self.tell.event({"ev": "evidence", "evidence": list(self.evidence), "note": what})
 
+    def sees(self, evidence: str) -> None:
+        """Evidence that a cache gives, and not every one does."""
+        if evidence not in self.evidence:
+            self.evidence.append(evidence)
+            if self._begun:
+                self.tell.event({"ev": "evidence", "evidence": list(self.evidence)})
+
     def next_step(self) -> int:
         """The number of one more step."""
         self.steps += 1

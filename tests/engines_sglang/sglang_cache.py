@@ -29,6 +29,7 @@ class Engine:
     def __init__(
         self, core: str, *, page: int = 4, window: int | None = 8, slots: int = 512,
         swa_slots: int | None = None, host: float | None = None, policy: str = "write_through",
+        publishes: bool = False,
     ) -> None:  # fmt: skip
         self.page, self.window = page, window
         arguments: dict[str, Any] = {}
@@ -70,6 +71,7 @@ class Engine:
             req_to_token_pool=requests, token_to_kv_pool_allocator=self.allocator,
             page_size=page, disable=False, sliding_window_size=window,
             tree_components=components, tree_core_backend=core,
+            enable_kv_cache_events=publishes,
         )  # fmt: skip
         self.cache = UnifiedRadixCache(params)
         if host is not None:
