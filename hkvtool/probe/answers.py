@@ -15,7 +15,8 @@ class Answer:
     """Generated tokens, by id where the server tells it; `cached` prompt tokens it says it reused.
 
     Without log probabilities `logprobs` and `tops` are empty. `text` is what was generated, where
-    tokens could not be told apart it is all there is and `tokens` are its characters.
+    tokens could not be told apart it is all there is and `tokens` are its characters. `ids` may be
+    told where `tokens` are texts, since log probabilities are told by text.
     """
 
     tokens: tuple[str, ...]
@@ -26,6 +27,7 @@ class Answer:
     prompt_tokens: int | None = None
     request: str = ""
     seconds: float = 0.0
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

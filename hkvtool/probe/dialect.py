@@ -133,10 +133,11 @@ class Dialect:
             tokens, logprobs, tops = _tokens(choice)
             ids = choice.get("token_ids")
             if not (isinstance(ids, list) and all(map(_is_count, ids))):
-                ids = None
+                ids = []
+            if ids:
+                self.tells.add("token ids")
             # Log probabilities that are told by text must be compared by text.
             if ids and all(t.isdecimal() for t in tokens):
-                self.tells.add("token ids")
                 tokens = tuple(str(i) for i in ids)
             elif not tokens:
                 tokens = tuple(text or "")
@@ -144,6 +145,7 @@ class Dialect:
             return Answer(
                 tokens, logprobs, tops, text or "", _count(details.get("cached_tokens")),
                 _count(usage.get("prompt_tokens")), str(data.get("id") or request), seconds,
+                tuple(ids),
             )  # fmt: skip
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as e:
             raise Refused(200, f"that is no completion: {type(e).__name__}: {e}") from None

@@ -105,10 +105,9 @@ def _prompt(
     before = answers[ask.after]
     said: list[Piece]
     if dialect.ids:
-        try:
-            said = [int(token) for token in before.tokens[: ask.take or None]]
-        except ValueError:
-            raise Refused(200, "of this answer it tells no ids of tokens") from None
+        if not before.ids:
+            raise Refused(200, "of this answer it tells no ids of tokens")
+        said = list(before.ids[: ask.take or None])
     else:
         said = [before.text]
     return [*_prompt(dialect, asks[ask.after], asks, answers), *said, *ask.prompt]

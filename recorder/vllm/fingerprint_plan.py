@@ -46,13 +46,22 @@ def plan(scheduler: Any, out: Any, state: PoolState, wants: Wanted) -> Plan:
     """The plan of a step that was just handed out."""
     made = Plan()
     starts = {new.req_id: new.num_computed_tokens for new in out.scheduled_new_reqs}
-    resumed = list(starts)
+    resumed = [req for req, start in starts.items() if start]
     cached = out.scheduled_cached_reqs
     anew = getattr(cached, "resumed_req_ids", ())
     for req, start in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
         starts[req] = start
-        if req in anew:
+        if req in anew and start:
             resumed.append(req)
+    # Most steps complete no block: what does not even pass the smallest unit is not looked at.
+    unit = min(state.units.values(), default=0) or 1
+    passing = [
+        (req, starts[req], starts[req] + count)
+        for req, count in out.num_scheduled_tokens.items()
+        if starts[req] // unit != (starts[req] + count) // unit
+    ]
+    if not passing and not resumed:
+        return made
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     for number, manager in enumerate(managers):
         unit = state.units.get(number, 0)
@@ -61,8 +70,8 @@ def plan(scheduler: Any, out: Any, state: PoolState, wants: Wanted) -> Plan:
         for req in resumed:
             blocks = manager.req_to_blocks.get(req, ())[: starts[req] // unit]
             _add(made.before, state, number, req, blocks, wants)
-        for req, count in out.num_scheduled_tokens.items():
-            first, last = starts[req] // unit, (starts[req] + count) // unit
+        for req, start, end in passing:
+            first, last = start // unit, end // unit
             if first < last:
                 blocks = manager.req_to_blocks.get(req, ())[first:last]
                 _add(made.behind, state, number, req, blocks, wants)

@@ -18,7 +18,7 @@ from pathlib import Path
 from engines.vllm_engine import model_folder
 
 BROKEN = Path(__file__).parent / "broken"
-_PATIENCE = 240.0
+PATIENCE = 240.0
 
 _SPREAD = {"gemma3": "1.5", "qwen3next": "0.7"}
 """How much larger than usual weights are: enough that each block tells on the answer, and that what
@@ -51,12 +51,10 @@ def served(
         # Which experts take part must not waver: what that does to an answer is larger than a fault.
         config["num_experts_per_tok"] = config["num_experts"]
         (place / "config.json").write_text(json.dumps(config))
-    _write_tokenizer(place)
+    write_tokenizer(place)
     broken = folder / "broken"
     broken.write_text("")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environ = dict(
         os.environ, BROKEN_FILE=str(broken), HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1", VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="WARNING",
@@ -80,10 +78,10 @@ def served(
             command, env=environ, stdout=out, stderr=out, cwd=folder, start_new_session=True
         )
         try:
-            _wait(port, process, log)
+            wait_for(port, process, log)
             yield Served(f"http://127.0.0.1:{port}", process, broken)
         finally:
-            _end(process)
+            end(process)
 
 
 _OFFLOAD = {
@@ -102,8 +100,14 @@ def _flags(options: dict[str, object]) -> list[str]:
     return found
 
 
-def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _PATIENCE
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if process.poll() is not None:
             break
@@ -114,7 +118,7 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(f"the server does not answer:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """The group is ours: it was started as a session of its own."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
@@ -126,7 +130,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _write_tokenizer(place: Path) -> None:
+def write_tokenizer(place: Path) -> None:
     """A word for each id, so that the server need not be told to go without."""
     words = {f"w{i}": i for i in range(256)}
     (place / "tokenizer.json").write_text(

@@ -1,4 +1,4 @@
-"""A vLLM whose cache can be broken while it runs, for a server that a test starts.
+"""An engine whose cache can be broken while it runs, for a server that a test starts.
 
 On PYTHONPATH it comes before anything is imported, in every process of the server. What is broken
 is the word in the file that `BROKEN_FILE` names; an empty file is a server that is right.
@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-for _name in ("torchvision", "torchaudio", "torchcodec"):
+_SGLANG = "BROKEN_SGLANG" in os.environ
+
+for _name in () if _SGLANG else ("torchvision", "torchaudio", "torchcodec"):
     sys.modules.setdefault(_name, None)  # type: ignore[arg-type]
 
 
@@ -163,5 +165,10 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+if _SGLANG:
+    import sglang_faults
+
+    _PATCHES = sglang_faults.PATCHES
+    sglang_faults.stand_in_for_kernels()
 if "BROKEN_FILE" in os.environ:
     sys.meta_path.insert(0, _AfterImport())
