@@ -52,7 +52,7 @@ IMPLEMENTED: frozenset[str] = frozenset().union(*(f.codes for f in FAMILIES), In
 ON_UNKNOWN = frozenset({"touch", "free", "write", "seal", "use", "publish", "slide", "index"})
 """Events that, met by a block nobody has described, show that recording began midway."""
 
-_DESCRIBES = frozenset({"trace", "evidence", "state", "pool", "group", "kernel", "limits"})
+DESCRIBES = frozenset({"trace", "evidence", "state", "pool", "group", "kernel", "limits"})
 """Events that no evidence is needed for."""
 
 FORGET_EVERY = 1 << 14
@@ -184,10 +184,9 @@ class Check:
         problem = event.problem
         # Behind the end of a recording a worker may still tell of the step that was under way.
         late = not self._coming and event.step is not None and event.ev != "dispatch"
-        described = event.ev in _DESCRIBES and "actor" not in event
-        if self._coming is not None and not described and not late:
-            ctx.evidence, self._coming = self._coming, None
-            ctx.lane_evidence.clear()
+        described = event.ev in DESCRIBES and "actor" not in event
+        if not described and not late:
+            self.go_on()
         ctx.meet(event)
         if problem is None:
             self.note(event)
@@ -208,6 +207,17 @@ class Check:
         self._carry(event)
         for look in after:
             look(event)
+
+    @property
+    def coming(self) -> frozenset[str] | None:
+        """The evidence that holds as soon as something is told behind what changed it."""
+        return self._coming
+
+    def go_on(self) -> None:
+        """Something is told: the evidence last stated is in force."""
+        if self._coming is not None:
+            self.ctx.evidence, self._coming = self._coming, None
+            self.ctx.lane_evidence.clear()
 
     def _looks_at(self, kind: str) -> tuple[list[Look], list[Look]]:
         """What looks at events of a kind, before and after they are folded, in order."""

@@ -8,14 +8,13 @@ screen is not sure of.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hkvtool.analyzers import screen_arrays as s
-from hkvtool.analyzers.check import Check
+from hkvtool.analyzers.check import DESCRIBES, Check
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.group_intersection import GroupIntersection
 from hkvtool.analyzers.progress import Progress
@@ -24,34 +23,24 @@ from hkvtool.analyzers.screen_declared import take_in
 from hkvtool.analyzers.screen_fold import ScreenedFold, Suspicious, TakenIn
 from hkvtool.analyzers.screen_lookups import drop
 from hkvtool.analyzers.screen_loop import lane_of
+from hkvtool.analyzers.screen_rows import Rows
 from hkvtool.analyzers.screen_sql import plain_enough, sizes, too_long
 from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS
 from hkvtool.model.evidence import evidence_of
 from hkvtool.model.findings import Report
-from hkvtool.model.rows import MISSING, Row, decode
+from hkvtool.model.rows import MISSING
 from hkvtool.state import arrays as a
 from hkvtool.state.batch import Batch
-from hkvtool.state.codes import DISPATCH, SIGNAL, WAIT
+from hkvtool.state.codes import DISPATCH
 from hkvtool.state.requests import Request
-from hkvtool.store.columns import IN_BATCH
-from hkvtool.store.trace import CONTROL_KINDS
 
-LIFE = frozenset({"admit", "abort", "finish"})
-"""Events that the rules are told of where they keep account of a request."""
-
-LOUD = CONTROL_KINDS | {"refuse", "preempt", "select", "buffer", "capture", "launch"}
-"""Events that the rules are always asked about."""
-
-_LOUD = np.array(sorted(EVENTS[kind].code for kind in LOUD))
+_DESCRIBED = np.array(sorted(EVENTS[kind].code for kind in DESCRIBES))
 
 STEPS_NOTED = 4096
 
 _BATCH = 1 << 14
-
-_KEPT = 64
-"""Batches whose lookups and resumes are at hand."""
 
 
 def screened(trace: Any, told: Callable[[int], None] | None = None) -> Report | None:
@@ -84,15 +73,14 @@ class _Looking:
     def __init__(self, trace: Any, fold: ScreenedFold, check: Check) -> None:
         self.trace, self.fold, self.check = trace, fold, check
         self.ctx, self.sc = check.ctx, fold.sc
-        self.control: dict[int, Event] = {event.pos: event for event in trace.control}
-        self.lately: deque[tuple[Batch, Any]] = deque(maxlen=_KEPT)
+        self.rows = Rows(trace, fold)
         self.sent: tuple[Any, Any] = (np.zeros(0, np.int64),) * 2
         self.groups = trace.names.count("group")
         self.lanes = self._lanes()
-        self.names: dict[str, int] = {}
         self.resumes = next(f for f in check.families if isinstance(f, GroupIntersection))
         self.progress = next(f for f in check.families if isinstance(f, Progress))
         self.numbers: dict[str, int] = {}
+        self.sc.h[s.STREAM] = int("stream" in self.ctx.evidence)
         self.maybe_stuck = -1
         self.freed_seen = 0
         self.sizes = sizes(trace)
@@ -126,24 +114,22 @@ class _Looking:
     def _batch(self, batch: Batch, chunk: Any) -> None:
         fold = self.fold
         fold.begin(batch, asked(batch, chunk, self.groups))
-        self.lately.append((batch, chunk.column("rest")))
-        stops = np.isin(batch.ev, _LOUD)
-        stops |= chunk.column("elsewhere").to_numpy(zero_copy_only=False)
-        stops = stops.astype(np.int8)
-        said = self._said(batch, chunk)
+        stops, said = self.rows.take(batch, chunk)
         dispatched = batch.ev == DISPATCH
         self.sent = batch.pos[dispatched], batch.step[dispatched]
         self.sc = fold.sc
         row = 0
         while True:
-            row = fold.watch(self.lanes, said, stops, row, batch.n)
+            first, row = row, fold.watch(self.lanes, said, stops, row, batch.n)
+            if self.check.coming is not None:
+                self._went_on(batch, first, row)
             if row == batch.n:
                 break
             fold.row = row
             self._sent_by(int(batch.pos[row]))
             if stops[row] or self.sc.h[s.ASK]:
                 self.sc.h[s.ASK] = 0
-                self._loud(self._event(batch, row), row)
+                self._loud(self.rows.event(batch, row), row)
                 row += 1
             else:
                 self._settle(row, int(batch.pos[row]))
@@ -152,50 +138,14 @@ class _Looking:
         settled = 4 * int(self.sc.h[s.SETTLED])
         self.check.tally.total.lookups.frombytes(self.sc.outcome[:settled].tobytes())
 
-    def _event(self, batch: Batch, row: int) -> Event:
-        """The event of a row, `ts` left out."""
-        pos = int(batch.pos[row])
-        if pos in self.control:
-            return self.control[pos]
-        rest = next(rest for one, rest in reversed(self.lately) if one is batch)
-        ints: dict[str, Any] = {name: int(getattr(batch, name)[row]) for name in IN_BATCH}
-        return decode(Row(**ints, rest=rest[row].as_py()), self.trace.names)
-
-    def _earlier(self, pos: int) -> Event:
-        """The lookup or resume at a position."""
-        for batch, _ in reversed(self.lately):
-            if batch.pos[0] <= pos <= batch.pos[-1]:
-                return self._event(batch, int(np.searchsorted(batch.pos, pos)))
-        found: Event = next(self.trace.events(since=pos, until=pos))
-        return found
-
-    def _said(self, batch: Batch, chunk: Any) -> Any:
-        """Numbers of the events that the signals and waits of a batch name."""
-        said = np.full(batch.n, -1, np.int64)
-        rows = np.flatnonzero((batch.ev == SIGNAL) | (batch.ev == WAIT))
-        if len(rows):
-            found = chunk.column("named").drop_null().dictionary_encode()
-            numbers = np.array(self._numbered(found.dictionary.to_pylist()), np.int64)
-            said[rows] = numbers[found.indices.to_numpy()]
-        return said
-
-    def _numbered(self, texts: list[str]) -> list[int]:
-        """Numbers of the names of events; those not met lately are reused."""
-        lately = dict.fromkeys(texts)
-        fresh = [text for text in lately if text not in self.names]
-        if len(self.names) + len(fresh) > len(self.sc.v_serial):
-            old = [text for text in self.names if text not in lately]
-            free = [self.names.pop(text) for text in old]
-            self.sc.v_serial[free] = 0
-            if len(free) < len(fresh):
-                room = np.zeros(2 * len(lately), np.int64)
-                free += range(len(self.sc.v_serial), len(self.sc.v_serial) + len(room))
-                grown = np.concatenate([self.sc.v_serial, room])
-                self.sc = self.fold.sc = self.sc._replace(v_serial=grown)
-            self.names.update(zip(fresh, free, strict=False))
-        else:
-            self.names.update(zip(fresh, range(len(self.names), 1 << 40), strict=False))
-        return [self.names[text] for text in texts]
+    def _went_on(self, batch: Batch, first: int, end: int) -> None:
+        """Whether anything was told in some rows that brings stated evidence into force."""
+        told = ~np.isin(batch.ev[first:end], _DESCRIBED)
+        if not self.check.coming:
+            # Behind the end of a recording a step that was under way may still be told of.
+            told &= (batch.step[first:end] == MISSING) | (batch.ev[first:end] == DISPATCH)
+        if told.any():
+            self.check.go_on()
 
     # --- rare events -----------------------------------------------------------------------
 
@@ -242,6 +192,7 @@ class _Looking:
         if who >= 0:
             sc.named[who] |= s.NAMED | s.REQUEST
             self._life(event, who)
+        sc.h[s.STREAM] |= int("stream" in (self.check.coming or ()))
         sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
 
     def _known(self, event: Event, name: str, who: int) -> None:
@@ -268,7 +219,7 @@ class _Looking:
         block they are not told: a resume then needs hashes that are live."""
         sc, tally = self.sc, self.check.tally
         r = int(sc.lookup[who])
-        request.lookup = self._earlier(int(sc.k_pos[r]))
+        request.lookup = self.rows.earlier(int(sc.k_pos[r]))
         limit = int(sc.k_limit[r])
         groups = list(self.fold.declared.groups)
         best, least = int(sc.k_best[r]), int(sc.k_least[r])
@@ -277,7 +228,7 @@ class _Looking:
         tally.total.asked += int(sc.k_asked[r])
         tally.total.matched += best
         if sc.k_at[r] != MISSING:
-            request.resume = self._earlier(int(sc.k_resume[r]))
+            request.resume = self.rows.earlier(int(sc.k_resume[r]))
             tally.resumed[request.name] = int(sc.k_at[r])
         drop(sc, who)
 
@@ -286,7 +237,7 @@ class _Looking:
         named = fold.declared.groups if event.ev == "group" else fold.declared.pools
         if event.ev != "limits" and named[str(event[event.ev])].pos != event.pos:
             raise Suspicious("declared again", event.pos)
-        if event.ev != "limits" and int(sc.h[s.MOVED]):
+        if event.ev == "group" and int(sc.h[s.MOVED]):
             raise Suspicious("declared late", event.pos)
         groups, pools = int(sc.h[s.GROUPS]), int(sc.h[s.POOLS])
         if not take_in(fold, sc, fold.bases, groups, pools):
@@ -320,6 +271,7 @@ class _Looking:
         pending = self.resumes.pending
         self.sc.due[who] = int(any(key[0] == name for key in pending))
         self.sc.h[s.DUE] = len(pending)
+        self._due_since()
         self.numbers[name] = who
         if len(self.numbers) > 2 * STEPS_NOTED:
             waiting = {key[0] for key in pending}
@@ -330,7 +282,7 @@ class _Looking:
         batch = self.fold.batch
         kind = BY_CODE[int(batch.ev[row])].name
         if kind == "retire":
-            event = self._event(batch, row)
+            event = self.rows.event(batch, row)
             if event["step"] not in self.ctx.dispatched:
                 raise Suspicious("a step nobody dispatched", pos)
             self.ctx.meet(event)
@@ -355,6 +307,11 @@ class _Looking:
         for name, _ in self.resumes.pending:
             self.sc.due[self.numbers[name]] = 1
         self.sc.h[s.DUE] = len(self.resumes.pending)
+        self._due_since()
+
+    def _due_since(self) -> None:
+        waiting = (resumed.event.pos for resumed in self.resumes.pending.values())
+        self.sc.h[s.DUE_SINCE] = min(waiting, default=0)
 
     def _tables(self, event: Event, name: str, who: int) -> None:
         """The tables of a request, for a rule that goes through them."""

@@ -36,7 +36,9 @@ from typing import Any, NamedTuple
     FREE_RECORD,
     RINGED,
     OPEN,
-) = range(27)
+    STREAM,
+    DUE_SINCE,
+) = range(29)
 """Places in the header `h`: number of lanes, transfers begun, signals given, holder entries in
 use, blocks on their way in, how many may be, where something was last given back, where work last
 went on, resumes that a later read settles, the row whose resume was settled, what was suspicious,
@@ -44,8 +46,9 @@ number of groups, pools and hashes, whether any load began, the dispatch before 
 taken to be in flight, dispatches so far, why the rules are asked about a row, whether engines are
 told apart, whether anybody had to wait, tokens of settled lookups (asked for, matched, resumable),
 lookups settled in this batch, the first free record, what was ever put into the ring,
-lookups that are open."""
-HEADER = 27
+lookups that are open, whether buffers are held against the order of lanes, the first resume that a
+later read settles."""
+HEADER = 29
 
 IN_FLIGHT = 64
 """Steps that may be in flight."""
@@ -57,6 +60,9 @@ it does not have."""
 SIGNAL_RING = 1024
 BEGIN_RING = 4096
 """Signals and begins whose clocks are remembered; what is older gives no edge here."""
+
+BUFFER_READS = 8
+"""Reads of a buffer that a write may race with."""
 
 READS = 4
 """Reads of a component that a write may race with; beyond, nothing is claimed."""
@@ -73,6 +79,9 @@ rules keep account of it, so that whatever becomes of it is told to them."""
 
 OVER = -2
 """Value of `lookup`: the request has ended since its last one."""
+
+UNTOLD = -2
+"""Stands for an engine that nothing says; one without a name is -1."""
 
 RING = 1 << 20
 """Integers kept of what the latest lookups found."""
@@ -122,6 +131,12 @@ class Screen(NamedTuple):
     r_lane: Any
     r_index: Any
     history: Any
+    # the last write of each buffer (lane, index, how many entries it left valid), reads since
+    b_lane: Any
+    b_index: Any
+    b_valid: Any
+    b_read_lane: Any
+    b_read_index: Any
     # who holds which slot: a hash table of entries, and lists of them by request and table
     bucket: Any
     e_req: Any
@@ -179,6 +194,7 @@ class Screen(NamedTuple):
     c_table: Any
     index_of: Any
     joins: Any
+    engine: Any
     column: Any
     serves: Any
     served: Any

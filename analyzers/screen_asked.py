@@ -11,7 +11,7 @@ import numpy as np
 from hkvtool.analyzers.screen_arrays import OTHER, ROUTES
 from hkvtool.model.events import EVENTS
 from hkvtool.model.rows import MISSING
-from hkvtool.state.codes import LOOKUP, RESUME
+from hkvtool.state.codes import BUFFER, LOOKUP, RESUME
 from hkvtool.store.conditions import ev_among
 
 MOST_GROUPS = 48
@@ -20,7 +20,6 @@ MOST_GROUPS = 48
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]+")
 """Names of groups that need no escaping, neither in JSON nor in SQL."""
 
-_NAMING = ("signal", "wait")
 _READ_WHOLE = (
     "lookup", "resume", "refuse", "preempt", "select", "buffer", "capture", "launch", "retire",
     "admit", "abort", "finish",
@@ -41,6 +40,10 @@ class Asked(NamedTuple):
     hit: Any
     route: Any
     blocks: Any
+    writes: Any
+    """By row of the batch: whether a buffer is written, entries valid after and read up to."""
+    valid: Any
+    extent: Any
 
 
 def columns(names: Any) -> dict[str, str]:
@@ -48,7 +51,13 @@ def columns(names: Any) -> dict[str, str]:
     groups = [str(names.name("group", i)) for i in range(names.count("group"))]
     made = {
         "rest": f"CASE WHEN {_among(_READ_WHOLE)} THEN rest END",
-        "named": f"CASE WHEN {_among(_NAMING)} THEN rest->>'$.event' END",
+        "named": f"CASE WHEN {_among(('signal', 'wait'))} THEN rest->>'$.event' "
+        f"WHEN {_among(('buffer',))} THEN rest->>'$.name' END",
+        "writes": f"CASE WHEN {_among(('buffer',))} THEN rest->>'$.op' = 'write' END",
+        **{
+            name: f"CASE WHEN {_among(('buffer',))} THEN TRY_CAST(rest->>'$.{name}' AS BIGINT) END"
+            for name in ("valid", "extent")
+        },
         "elsewhere": f"{_among(('admit',))} AND coalesce(contains(rest, '\"engine\"'), false)",
     }
     alike = len({name.lower() for name in groups}) < len(groups)
@@ -106,8 +115,19 @@ def asked(batch: Any, chunk: Any, groups: int) -> Asked:
             route[stated, g] = numbers[stated]
     return Asked(
         at, whole, first.ravel(), count.ravel(), hit.ravel(), route.ravel(),
-        np.concatenate(values).astype(np.int64, copy=False),
+        np.concatenate(values).astype(np.int64, copy=False), *_buffers(batch, chunk),
     )  # fmt: skip
+
+
+def _buffers(batch: Any, chunk: Any) -> tuple[Any, Any, Any]:
+    """What buffers' events say, by row."""
+    writes = np.zeros(batch.n, np.int8)
+    valid, extent = np.full(batch.n, MISSING, np.int64), np.full(batch.n, MISSING, np.int64)
+    if (batch.ev == BUFFER).any() and "writes" in chunk.schema.names:
+        writes[:] = chunk.column("writes").fill_null(False).to_numpy(zero_copy_only=False)
+        valid[:] = chunk.column("valid").fill_null(MISSING).to_numpy()
+        extent[:] = chunk.column("extent").fill_null(MISSING).to_numpy()
+    return writes, valid, extent
 
 
 def _valid(array: Any) -> Any:

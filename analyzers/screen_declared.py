@@ -68,6 +68,8 @@ def _needs(fold: Fold, sc: Screen, group: Group) -> None:
     g, declared = group.id, fold.declared
     served = declared.served(group)
     sc.joins[g] = int(group.participates)
+    engines = list(dict.fromkeys(pool.engine for pool in declared.pools.values()))
+    sc.engine[g] = -1 if group.pool.engine is None else engines.index(group.pool.engine)
     names = map(str, (fold.names.name("group", i) for i in range(fold.names.count("group"))))
     sc.column[g] = next((i for i, name in enumerate(names) if name == group.name), -1)
     sc.serves[g] = -1 if served is None else served.id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from hkvtool.analyzers import (
     screen_reads,
 )
 from hkvtool.analyzers.screen_asked import Asked, asked
+from hkvtool.analyzers.screen_sql import reached
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE
 from hkvtool.state.batch import Batch
@@ -33,9 +34,9 @@ from hkvtool.state.codes import (
     TOUCH,
 )
 from hkvtool.state.compiled import CompiledFold
-from hkvtool.state.declarations import Group
+from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.faults import Span
-from hkvtool.state.fold import Problem
+from hkvtool.state.fold import NO_SLOT, Problem
 from hkvtool.state.jit import compiled_with
 from hkvtool.state.order import Order
 from hkvtool.state.order_stamp import Stamp
@@ -48,6 +49,7 @@ SOURCES = (
 """Modules of the screen's compiled functions, each after those it calls."""
 
 MOST_LANES = 64
+MOST_BUFFERS = 1 << 12
 MOST_TRIPS = 1 << 31
 """Pairs of a group and a hash that trips are counted for; beyond, the rules count them."""
 
@@ -80,11 +82,34 @@ def call(name: str) -> Any:
     return _functions[name]
 
 
+class _Bounded:
+    """A trace whose pools are declared to be no larger than what it names of them."""
+
+    def __init__(self, source: Any) -> None:
+        self.path, self.names = source.path, source.names
+        self.meta, self.kinds = source.meta, source.kinds
+        ends = reached(source)
+        self.control = [_bounded(e, ends) if e.ev == "pool" else e for e in source.control]
+
+    def batches(self, *_: Any, **__: Any) -> Iterator[Batch]:
+        """Nothing: only its declarations are looked at."""
+        return iter(())
+
+
+def _bounded(event: Event, ends: dict[str, int]) -> Event:
+    blocks = min(event["blocks"], ends.get(str(event["pool"]), 0))
+    return Event.of(event.pos, {**event.data, "blocks": blocks})
+
+
 class ScreenedFold(CompiledFold):
     """A compiled fold that also carries the arrays of the screen, and folds a row when told."""
 
     def __init__(self, source: Any) -> None:
         super().__init__(source)
+        if not self.fits:
+            # A tier may be declared without bounds; what is named of it is not without.
+            super().__init__(_Bounded(source))
+            self.source = source
         self.row = 0
         self.now: tuple[Any, ...] = ()
         if self.fits:
@@ -116,8 +141,11 @@ class ScreenedFold(CompiledFold):
             (n["req"], "named ended checked due rolled lookup"),
             (_ROOM, "k_pos k_asked k_best k_limit k_least k_joining k_resume k_at k_ring k_next"),
             (s.RING, "ring"), (_ROOM, "room outcome"),
-            (groups, "lost joins column serves served window slack sink overlap chunked replayed"),
-            (groups * groups, "alike"), (groups * pools, "far sides"), (groups, "ratio index_of"),
+            (MOST_BUFFERS, "b_lane b_index b_valid"),
+            (MOST_BUFFERS * s.BUFFER_READS, "b_read_lane b_read_index"),
+            (groups, "lost joins engine column serves served ratio index_of"),
+            (groups, "window slack sink overlap chunked replayed"),
+            (groups * groups, "alike"), (groups * pools, "far sides"),
             (pools * self._width * self._width, "travels"), (pools * self._width, "c_table"),
         ):  # fmt: skip
             per.update(dict.fromkeys(names.split(), (size, 0, np.int64)))
@@ -142,6 +170,9 @@ class ScreenedFold(CompiledFold):
         self.sc.h[s.LANES], self.sc.h[s.GROUPS] = lanes, groups
         self.sc.h[s.POOLS], self.sc.h[s.HASHES] = pools, hashes
         self._link_records(0)
+
+    def slot(self, pool: Pool, block: int) -> int:
+        return super().slot(pool, block) if block < self._caps[pool.name] else NO_SLOT
 
     @property
     def bases(self) -> dict[str, int]:

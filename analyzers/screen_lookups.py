@@ -26,6 +26,7 @@ from hkvtool.analyzers.screen_arrays import (
     SETTLED,
     TOKENS_ASKED,
     TOLD,
+    UNTOLD,
     WAITED,
 )
 from hkvtool.analyzers.screen_content import hashed, leads_here, serves, sure, window_serves
@@ -213,17 +214,25 @@ def resumed(
     if who < 0 or q.whole[k] == 0 or sc.named[who] & (GONE | TOLD) != 0:
         return 511
     r = sc.lookup[who]
-    if r < 0 or at == MISSING or sc.h[ENGINES] != 0 or sc.h[WAITED] != 0:
+    if r < 0 or at == MISSING or sc.h[WAITED] != 0:
         return 512
     if sc.k_joining[r] >= 0 and sc.k_joining[r] > max(at, sc.k_least[r]):
         return 513
     width = len(groups)
+    engine = UNTOLD
     for c in range(width):
-        if groups[c] >= 0 and q.route[k * width + c] == OTHER:
+        g = groups[c]
+        if g >= 0 and q.route[k * width + c] == OTHER:
             return 514
+        if g >= 0 and q.count[k * width + c] >= 0:
+            if engine != UNTOLD and sc.engine[g] != engine:
+                return 516
+            engine = sc.engine[g]
     if q.whole[k] == 1:
+        if engine == UNTOLD and sc.h[ENGINES] != 0:
+            return 517
         for g in range(len(sc.column)):
-            if sc.joins[g] != 0:
+            if sc.joins[g] != 0 and (engine == UNTOLD or sc.engine[g] == engine):
                 if sc.column[g] < 0:
                     return 515
                 why = group_resumes(st, sc, q, reach, k, width, g, at, who, r)

@@ -11,6 +11,7 @@ from typing import Any
 from hkvtool.analyzers.screen_arrays import (
     ASK,
     DUE,
+    DUE_SINCE,
     GONE,
     INSTANCES,
     JUDGED,
@@ -33,10 +34,11 @@ from hkvtool.analyzers.screen_moves import (
     store_is_right,
 )
 from hkvtool.analyzers.screen_order import feed
-from hkvtool.analyzers.screen_races import access
+from hkvtool.analyzers.screen_races import access, buffered
 from hkvtool.analyzers.screen_reads import tail_is_there, use_is_right, write_is_private
 from hkvtool.model.rows import FAILED, MISSING, NO_NAME, PAD
 from hkvtool.state.arrays import COMPONENTS
+from hkvtool.state.blocks import dispatched
 from hkvtool.state.codes import (
     ABORT,
     ADMIT,
@@ -47,6 +49,7 @@ from hkvtool.state.codes import (
     FINISH,
     FREE,
     INDEX,
+    LAUNCH,
     LOAD_BEGIN,
     LOAD_END,
     LOOKUP,
@@ -201,12 +204,13 @@ def remembered(st: Any, sc: Any, kind: int, pos: int, who: int, g: int, slots: A
     return 0
 
 
-def put_off(sc: Any, kind: int, who: int) -> Any:
+def put_off(st: Any, sc: Any, kind: int, who: int, step: int) -> Any:
     """Whether a resume is to be settled before an event."""
     if sc.h[DUE] == 0:
         return False
     if kind == RETIRE:
-        return True
+        at = dispatched(st, step)
+        return at == MISSING or at >= sc.h[DUE_SINCE]
     return who >= 0 and sc.due[who] != 0 and kind in (USE, WRITE, SEAL, INDEX)
 
 
@@ -261,8 +265,8 @@ def watched(
     the order has taken it in), where a resume is to be settled, or where something is suspicious
     (then ``h[WHY]`` is set); else `end`.
 
-    `said` are the numbers of the events that signals and waits name; `slots` and `spare` are room
-    for the blocks of one event.
+    `said` are the numbers of the events that signals and waits name, and of buffers; `slots` and
+    `spare` are room for the blocks of one event.
     """
     for i in range(first, end):
         kind, who = ev[i], req[i]
@@ -271,7 +275,7 @@ def watched(
         ):
             sc.h[WHY] = 8
             return i
-        if sc.h[JUDGED] != pos[i] and stops[i] == 0 and put_off(sc, kind, who):
+        if sc.h[JUDGED] != pos[i] and stops[i] == 0 and put_off(st, sc, kind, who, number[i]):
             return i
         lane = lane_of(kind, actor[i], number[i], lanes)
         feed(sc, kind, pos[i], lane, number[i], said[i], handle[i])
@@ -280,6 +284,15 @@ def watched(
         if kind in (ADMIT, ABORT, FINISH) and to_be_told(sc, who):
             sc.h[ASK] = 551
             return i
+        if kind == BUFFER:
+            sc.h[WHY] = buffered(
+                sc, said[i], q.writes[i] != 0, lane, sc.idx[lane], q.valid[i], q.extent[i]
+            )
+            if sc.h[WHY] != 0:
+                return i
+            continue
+        if kind == LAUNCH:
+            continue
         if kind in (LOOKUP, RESUME):
             ask = 500
             if number[i] == MISSING and kind == LOOKUP:

@@ -127,6 +127,13 @@ def travels_on(st: Any, sc: Any, store: bool, g: int, s: int, peer: int) -> Any:
     return went(sc.block_trips, place * st.h[COMPONENTS] + st.g_comp[g], store)
 
 
+def stored_there(st: Any, sc: Any, g: int, peer: int) -> Any:
+    """Whether a store of a group filled a block of a tier that nobody has handed out."""
+    k = sc.far[g * sc.h[POOLS] + st.slot_pool[peer]]
+    c = peer * st.h[COMPONENTS] + (k if k >= 0 else st.g_comp[g])
+    return st.cid[c] > 0 and st.cgen[c] == st.gen[peer]
+
+
 def load_is_right(
     st: Any, sc: Any, g: int, slots: Any, b0: int, b1: int, peers: Any, c0: int, c1: int
 ) -> int:
@@ -138,7 +145,7 @@ def load_is_right(
     for j in range(b0, b1):
         s = slots[j]
         peer = peers[c0 + j - b0] if j - b0 < c1 - c0 else -1
-        if peer < 0 or st.known[peer] == UNKNOWN:
+        if peer < 0 or (st.known[peer] == UNKNOWN and not stored_there(st, sc, g, peer)):
             return 232
         if not travels_on(st, sc, False, g, s, peer):
             return 233

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hkvtool.analyzers.screen_arrays import MIXED, NOBODY, READS
+from hkvtool.analyzers.screen_arrays import BUFFER_READS, MIXED, NOBODY, READS, STREAM
 from hkvtool.analyzers.screen_order import over
+from hkvtool.model.rows import MISSING
 from hkvtool.state.arrays import COMPONENTS, USED
 
 
@@ -96,3 +97,38 @@ def access(
     elif k >= 0:
         sc.history[s] = MIXED
     return fine
+
+
+def buffered(sc: Any, b: int, write: bool, lane: int, index: int, valid: int, extent: int) -> int:
+    """0, or why an access of buffer `b` may be wrong; where it is right, it is remembered."""
+    told = sc.h[STREAM] != 0
+    if told and sc.b_index[b] > 0 and not over(sc, sc.b_lane[b], sc.b_index[b], lane):
+        return 601
+    if not write and extent != MISSING and sc.b_index[b] > 0:
+        if sc.b_valid[b] != MISSING and extent > sc.b_valid[b]:
+            return 602
+    first, kept = b * BUFFER_READS, 0
+    for j in range(first, first + BUFFER_READS):
+        if sc.b_read_index[j] == 0:
+            break
+        if not over(sc, sc.b_read_lane[j], sc.b_read_index[j], lane):
+            if write and told:
+                return 603
+            sc.b_read_lane[first + kept] = sc.b_read_lane[j]
+            sc.b_read_index[first + kept] = sc.b_read_index[j]
+            kept += 1
+    if write:
+        sc.b_lane[b] = lane
+        sc.b_index[b] = index
+        sc.b_valid[b] = valid
+        sc.b_read_index[first] = 0
+        return 0
+    if kept == BUFFER_READS:
+        if told:
+            return 604
+        kept -= 1
+    sc.b_read_lane[first + kept] = lane
+    sc.b_read_index[first + kept] = index
+    if kept + 1 < BUFFER_READS:
+        sc.b_read_index[first + kept + 1] = 0
+    return 0

@@ -8,7 +8,7 @@ from typing import Any
 from hkvtool.model.events import EVENTS
 
 SCREENED = frozenset(EVENTS) - {
-    "state", "evidence", "remap", "rebase", "weights", "dropped", "reset", "pin", "unpin", "lease",
+    "state", "remap", "rebase", "weights", "dropped", "reset", "pin", "unpin", "lease",
     "wire", "fingerprint",
 }  # fmt: skip
 """Kinds of events that the screen understands; all others are for the rules."""
@@ -24,6 +24,13 @@ FROM events WHERE ev IN ({codes}) AND rest IS NOT NULL
 """
 
 
+_LARGEST = """
+SELECT "group", pool, pool2, CASE WHEN ev = {copy} THEN group2 END,
+    greatest(max(list_max(blocks)), max(list_max(blocks2)))
+FROM events WHERE blocks IS NOT NULL OR blocks2 IS NOT NULL GROUP BY ALL
+"""
+
+
 def plain_enough(trace: Any) -> bool:
     """Whether a trace has nothing but what the screen understands."""
     kinds: Mapping[str, int] = trace.kinds
@@ -34,9 +41,12 @@ def plain_enough(trace: Any) -> bool:
     row = trace.select(
         "SELECT count(*) FILTER (problem IS NOT NULL OR ev = 0 OR seq IS NOT NULL), "
         f"count(*) FILTER (ev IN ({_codes(_TELLING)}) AND "
-        f"(contains(rest, chr(92)) OR regexp_matches(rest, '\"({_KEYS})\"'))) FROM events"
+        f"(contains(rest, chr(92)) OR regexp_matches(rest, '\"({_KEYS})\"'))), "
+        # A buffer that is a request's is one that the rules keep account of.
+        f"count(*) FILTER (ev IN ({_codes(('buffer', 'launch'))}) AND rest IS NULL OR "
+        f"ev IN ({_codes(('buffer',))}) AND req IS NOT NULL) FROM events"
     ).fetchone()
-    return bool(row == (0, 0))
+    return bool(row == (0, 0, 0))
 
 
 def sizes(trace: Any) -> list[tuple[int, int, list[int]]]:
@@ -47,6 +57,21 @@ def sizes(trace: Any) -> list[tuple[int, int, list[int]]]:
         for group, blocks, said in trace.select(query).fetchall()
         if group is not None and blocks and said
     ]
+
+
+def reached(trace: Any) -> dict[str, int]:
+    """By pool, one more than the largest block id that may be named there."""
+    homes = {str(e["group"]): str(e["pool"]) for e in trace.control if e.ev == "group"}
+    ends: dict[str, int] = {}
+    query = _LARGEST.format(copy=EVENTS["copy"].code)
+    for group, near, far, written, largest in trace.select(query).fetchall():
+        named = [str(trace.names.name("pool", n)) for n in (near, far) if n is not None]
+        for number in (group, written):
+            if number is not None:
+                named.append(homes.get(str(trace.names.name("group", number)), ""))
+        for pool in named:
+            ends[pool] = max(ends.get(pool, 0), (largest or 0) + 1)
+    return ends
 
 
 def too_long(layout: Mapping[str, Any], blocks: int, said: Iterable[int]) -> bool:

@@ -19,7 +19,9 @@ from hkvtool.analyzers import check
 from hkvtool.analyzers.check import FAMILIES
 from hkvtool.analyzers.screen import looked_through
 from hkvtool.analyzers.screen_fold import Suspicious, warm_up
+from hkvtool.analyzers.screen_rows import Rows
 from hkvtool.bench.synthetic import synthetic_trace
+from hkvtool.model.event import Event
 from hkvtool.store import open_trace
 from hkvtool.store.importing import import_traces
 
@@ -215,3 +217,76 @@ def test_a_million_tokens_that_were_offloaded_are_resumed(tmp_path: Path) -> Non
         assert trace.kinds["load_begin"] > 0
         report = looked_through(trace)
         assert not report.findings and report.ratios.resumable > tokens // 2
+
+
+def recorded(runs: Path) -> list[dict[str, Any]]:
+    """The lines of a run that offloads, as a recorder that is told less might have them."""
+    path = runs / "recorded.jsonl"
+    if not path.exists():
+        with open_trace(run(runs, "--preset", "qwen3-next", "--requests", "12")) as trace:
+            path.write_text("".join(json.dumps(dict(e.data)) + "\n" for e in trace.events()))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def passes(lines: list[dict[str, Any]], folder: Path) -> bool:
+    """Whether the screen lets lines pass; then it says what the rules say."""
+    source = folder / "lines.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return bool(passing([source], folder))
+
+
+def test_a_tier_without_bounds_is_laid_out_as_far_as_it_is_named(
+    runs: Path, tmp_path: Path
+) -> None:
+    lines = recorded(runs)
+    tiers = [e for e in lines if e["ev"] == "pool" and e["medium"] != "gpu"]
+    assert tiers
+    for pool in tiers:
+        pool["blocks"] = 1 << 40
+    for group in lines:
+        if group["ev"] == "group":
+            group.get("layout", {}).pop("region_bytes", None)
+    assert passes(lines, tmp_path)
+
+
+def test_a_recording_that_says_that_it_ends_passes(runs: Path, tmp_path: Path) -> None:
+    assert passes([*recorded(runs), {"ev": "evidence", "evidence": []}], tmp_path)
+
+
+def test_evidence_that_changes_is_in_force_from_where_something_follows(
+    runs: Path, tmp_path: Path
+) -> None:
+    lines = recorded(runs)
+    middle = len(lines) // 2
+    lines.insert(middle, {"ev": "evidence", "evidence": ["host", "step"]})
+    assert passes(lines, tmp_path)
+
+
+def test_engines_that_have_names_resume_each_from_its_own(runs: Path, tmp_path: Path) -> None:
+    lines = recorded(runs)
+    for line in lines:
+        if line["ev"] == "pool" and line["medium"] == "gpu":
+            line["engine"] = "one"
+    assert passes(lines, tmp_path)
+
+
+def test_lookups_resumes_and_steps_are_no_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def told(rows: Rows, batch: Any, row: int) -> Event:
+        found = original(rows, batch, row)
+        asked.append(found.ev)
+        return found
+
+    original = Rows.event
+    monkeypatch.setattr(Rows, "event", told)
+    synthetic_trace(tmp_path / "trace.duckdb", 3_000, pool_blocks=1 << 10)
+    with open_trace(str(tmp_path / "trace.duckdb")) as trace:
+        by_screen = looked_through(trace)
+        assert asked == ["trace", "pool", "group"]
+        by_rules = check(trace.events())
+    assert json.dumps(by_screen.as_json()) == json.dumps(by_rules.as_json())
+    rows = (sorted(zip(*[iter(r.ratios.lookups)] * 4, strict=True)) for r in (by_screen, by_rules))
+    assert next(rows) == next(rows)
