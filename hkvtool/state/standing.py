@@ -118,11 +118,13 @@ class Standing:
         order = np.argsort(slots, kind="stable")
         row = np.flatnonzero(there)[order]
         slots, count = slots[order], len(ids) * layout.pools
-        found = self._gathered([*SLOT, "first_entry"], slots)
-        self._append(SLOT, found, row, count)
         shares = np.arange(layout.width)
         parts = (slots[:, None] * layout.width + shares).ravel()
-        self._append(COMPONENT, self._gathered(COMPONENT, parts),
+        # Where a block is of one group only both lie at the same places: one question is cheaper.
+        together = COMPONENT if layout.width == 1 else []
+        found = self._gathered([*SLOT, "first_entry", *together], slots)
+        self._append(SLOT, found, row, count)
+        self._append(COMPONENT, found if together else self._gathered(COMPONENT, parts),
                      (row[:, None] * layout.width + shares).ravel(),
                      count * layout.width)  # fmt: skip
         first = len(self.ids)

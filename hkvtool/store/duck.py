@@ -34,7 +34,7 @@ from hkvtool.store.connect import Connection, explained, open_read_only, record_
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
 from hkvtool.store.schema import META, SCHEMA_VERSION, SEEN_SINCE, TABLES
-from hkvtool.store.stored_names import StoredNames
+from hkvtool.store.stored_names import PAGE, SMALL_PAGE, StoredNames
 from hkvtool.store.trace import CHUNK_ROWS, Trace
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class DuckTrace(Trace):
         are held in memory, and one thread reads it, since each has buffers of its own."""
         super().__init__(path)
         self._con = open_read_only(path, at_most)
+        self._page = PAGE if at_most is None else SMALL_PAGE
         try:
             self._meta = self._checked()
         except BaseException:
@@ -73,7 +74,7 @@ class DuckTrace(Trace):
     @cached_property
     def names(self) -> StoredNames:
         rows = NameRows(self.path, self._con)
-        return StoredNames(rows, rows.counts())
+        return StoredNames(rows, rows.counts(), self._page)
 
     @cached_property
     def kinds(self) -> dict[str, int]:
@@ -133,7 +134,7 @@ class DuckTrace(Trace):
         """The trace that a writer has open, with what it knows of it."""
         trace = cls.__new__(cls)
         Trace.__init__(trace, path)
-        trace._con, trace._meta = con, facts
+        trace._con, trace._meta, trace._page = con, facts, PAGE
         return trace
 
     def keyframe(self, pos: int) -> tuple[int, Iterator[Chunk]] | None:
@@ -159,7 +160,7 @@ class DuckTrace(Trace):
             wanted = f"{stretch} AND field IN ({', '.join(map(repr, fields))})"
             if numbers is not None:
                 wanted += f" AND chunk IN ({', '.join(str(int(n)) for n in numbers)})"
-            return self._chunks(wanted)
+            return self._chunks(wanted, many=False)
 
         return Standing(self.path, last, read)
 
@@ -185,11 +186,11 @@ class DuckTrace(Trace):
             while rows := result.fetchmany(_ROWS_AT_ONCE):
                 yield from rows
 
-    def _chunks(self, wanted: str) -> Iterator[Chunk]:
+    def _chunks(self, wanted: str, *, many: bool = True) -> Iterator[Chunk]:
         from hkvtool.store.moments import unpacked_each
 
         try:
-            yield from unpacked_each(self._stored_chunks(wanted))
+            yield from unpacked_each(self._stored_chunks(wanted), threads() if many else 1)
         except (ValueError, OSError, LookupError, TypeError) as e:
             raise TraceError(
                 f"{self.path}: a keyframe cannot be unpacked: {e}",

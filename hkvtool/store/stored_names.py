@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from hkvtool.model.rows import DOMAINS, NO_NAME, Names
 
-PAGE = 1 << 14
-"""Names fetched at once. Hashes run into the millions, and most views show a few."""
+PAGE, SMALL_PAGE = 1 << 14, 1 << 10
+"""Names fetched at once: by who reads a trace, and by who looks around in it. Hashes run into the
+millions, and most views show a few."""
 
 _PAGES_KEPT = 16
 
@@ -28,8 +29,8 @@ class Rows(Protocol):
 class StoredNames(Names):
     """The same to its users as `Names`; holds in memory only what was looked at."""
 
-    def __init__(self, rows: Rows, counts: dict[str, int]) -> None:
-        self.values = _Values(rows, counts)
+    def __init__(self, rows: Rows, counts: dict[str, int], page: int = PAGE) -> None:
+        self.values = _Values(rows, counts, page)
         self.ids = _Numbers(self.values)
         self._rows = rows
 
@@ -48,15 +49,15 @@ class StoredNames(Names):
 class _Values(dict[str, Any]):
     """Names by number of each domain: a list where it is short, else pages."""
 
-    def __init__(self, rows: Rows, counts: dict[str, int]) -> None:
+    def __init__(self, rows: Rows, counts: dict[str, int], page: int) -> None:
         super().__init__()
-        self._rows, self._counts = rows, counts
+        self._rows, self._counts, self._page = rows, counts, page
 
     def __missing__(self, domain: str) -> Any:
         if domain not in DOMAINS:
             raise KeyError(domain)
         count = self._counts.get(domain, 0)
-        pages = _Pages(domain, self._rows, count)
+        pages = _Pages(domain, self._rows, count, self._page)
         self[domain] = list(pages) if count <= PAGE else pages
         return self[domain]
 
@@ -64,8 +65,8 @@ class _Values(dict[str, Any]):
 class _Pages(Sequence[Any]):
     """Names by number, a page at a time."""
 
-    def __init__(self, domain: str, rows: Rows, count: int) -> None:
-        self._domain, self._rows, self._count = domain, rows, count
+    def __init__(self, domain: str, rows: Rows, count: int, size: int) -> None:
+        self._domain, self._rows, self._count, self._size = domain, rows, count, size
         self._pages: dict[int, list[str | int]] = {}
 
     def __len__(self) -> int:
@@ -76,14 +77,14 @@ class _Pages(Sequence[Any]):
         number = index(number)
         if not 0 <= number < self._count:
             raise IndexError(f"no {self._domain} has number {number}")
-        page = self._pages.get(number // PAGE)
+        page = self._pages.get(number // self._size)
         if page is None:
             if len(self._pages) >= _PAGES_KEPT:
                 self._pages.pop(next(iter(self._pages)))
-            first = number - number % PAGE
-            page = self._rows.fetch(self._domain, first, min(first + PAGE, self._count))
-            self._pages[number // PAGE] = page
-        return page[number % PAGE]
+            first = number - number % self._size
+            page = self._rows.fetch(self._domain, first, min(first + self._size, self._count))
+            self._pages[number // self._size] = page
+        return page[number % self._size]
 
 
 class _Numbers(dict[str, dict[str | int, int]]):

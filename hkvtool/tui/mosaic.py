@@ -77,7 +77,10 @@ class View:
 def fitting_zoom(pools: Sequence[PoolSeen], width: int, height: int) -> int:
     """The closest zoom at which everything fits on the screen, if any."""
     for zoom in range(MOST_ZOOM):
-        if len(layout(pools, View(width, zoom))) <= height:
+        view = View(width, zoom)
+        runs = (run for pool in pools for run in _runs(pool, view))
+        # A heading each, and a line between them.
+        if 2 * len(pools) - 1 + sum(run.height for run in runs) <= height:
             return zoom
     return MOST_ZOOM
 
@@ -93,20 +96,41 @@ def layout(pools: Sequence[PoolSeen], view: View) -> list[Row]:
     return rows
 
 
-def _rows(number: int, pool: PoolSeen, view: View) -> list[Row]:
-    a_row = view.per * view.across
+class _Run(NamedTuple):
+    """Neighbouring rows of a pool of which every one was used, or none."""
+
+    start: int
+    end: int
+    folded: bool
+
+    @property
+    def height(self) -> int:
+        return 1 if self.folded else self.end - self.start
+
+
+def _runs(pool: PoolSeen, view: View) -> list[_Run]:
     count = len(pool.seen.blocks)
     if not count:
         return []
-    used = np.logical_or.reduceat(pool.seen.flags & o.NAMED > 0, np.arange(0, count, a_row))
+    named = pool.seen.flags & o.NAMED > 0
+    used = np.logical_or.reduceat(named, np.arange(0, count, view.per * view.across))
     edges = [0, *(np.flatnonzero(np.diff(used)) + 1).tolist(), len(used)]
+    return [
+        _Run(start, end, bool(not used[start] and (end - start > 1 or len(used) == 1)))
+        for start, end in pairwise(edges)
+    ]
+
+
+def _rows(number: int, pool: PoolSeen, view: View) -> list[Row]:
+    a_row, count = view.per * view.across, len(pool.seen.blocks)
     rows: list[Row] = []
-    for start, end in pairwise(edges):
-        if not used[start] and (end - start > 1 or len(used) == 1):
-            blocks = min(count, end * a_row) - start * a_row
-            rows.append(Row(number, "unused", start * view.across, blocks))
+    for run in _runs(pool, view):
+        if run.folded:
+            blocks = min(count, run.end * a_row) - run.start * a_row
+            rows.append(Row(number, "unused", run.start * view.across, blocks))
         else:
-            rows += [Row(number, "cells", i * view.across) for i in range(start, end)]
+            cells = range(run.start, run.end)
+            rows += [Row(number, "cells", i * view.across) for i in cells]
     return rows
 
 
@@ -248,25 +272,21 @@ class Mosaic:
 
     def _heading(self, pool: int) -> Line:
         one = self.pools[pool]
-        flags = one.seen.flags
-        good = one.seen.recoverable() & (flags & o.KNOWN > 0)
-        held = int(np.count_nonzero(flags & o.HELD))
-        doubt = int(np.count_nonzero((flags & o.NAMED > 0) & (flags & o.KNOWN == 0)))
-        loading = int(np.count_nonzero(flags & o.LOADING))
-        parts = [f"{one.count:,} blocks", f"{held:,} held"]
-        if one.count > len(flags):
-            parts.insert(1, f"the {len(flags):,} that were used")
-        if loading:
-            parts.append(f"{loading:,} recovering")
-        if doubt:
-            parts.append(f"{doubt:,} uncertain")
+        counts, there = one.counts, len(one.seen.blocks)
+        parts = [f"{one.count:,} blocks", f"{counts.held:,} held"]
+        if one.count > there:
+            parts.insert(1, f"the {there:,} that were used")
+        if counts.loading:
+            parts.append(f"{counts.loading:,} recovering")
+        if counts.uncertain:
+            parts.append(f"{counts.uncertain:,} uncertain")
         per = f" · a cell is {self.view.per:,} blocks" if self.view.per > 1 else ""
         groups = ", ".join(map(shown, one.groups))
         return line(
             (shown(one.name), "bold"),
             (f" {one.medium}" if one.medium != one.name else "", "dim"),
             (f"  {' · '.join(parts)} · ", ""),
-            (f"{int(np.count_nonzero(good)):,} resumable", "good"), (per, "dim"),
+            (f"{counts.resumable:,} resumable", "good"), (per, "dim"),
             (f"   {groups}", "dim"),
         )  # fmt: skip
 

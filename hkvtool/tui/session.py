@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.state.declarations import Group, Pool
 from hkvtool.state.fold import Fold
-from hkvtool.state.overview import HELD, Overview, blocks_of, overview
+from hkvtool.state.overview import HELD, KNOWN, LOADING, NAMED, Overview, blocks_of, overview
 from hkvtool.state.serving import foreign
 from hkvtool.state.view import block_state
 from hkvtool.store import Trace
@@ -38,6 +39,15 @@ MOST_BLOCKS = 1 << 24
 """Blocks of one pool that are all on the map."""
 
 
+class Counts(NamedTuple):
+    """Blocks of a pool."""
+
+    held: int
+    loading: int
+    uncertain: int
+    resumable: int
+
+
 @dataclass(frozen=True)
 class PoolSeen:
     """One pool at one moment."""
@@ -49,6 +59,17 @@ class PoolSeen:
     reserved: frozenset[int]
     seen: Overview
     inside: Any = None
+
+    @cached_property
+    def counts(self) -> Counts:
+        """How many blocks are what, counted once however often it is drawn."""
+        flags = self.seen.flags
+        known = flags & KNOWN > 0
+        return Counts(
+            int(np.count_nonzero(flags & HELD)), int(np.count_nonzero(flags & LOADING)),
+            int(np.count_nonzero((flags & NAMED > 0) & ~known)),
+            int(np.count_nonzero(self.seen.recoverable() & known)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
