@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 
 from hkvtool.analyzers.check import check
@@ -12,6 +11,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.findings import Report
 from hkvtool.state.fold import PLAIN_LIMIT
 from hkvtool.store.opening import open_trace
+from hkvtool.store.scratch import Scratch
 from hkvtool.store.trace import Trace
 from hkvtool.store.writer import TraceWriter
 
@@ -47,7 +47,7 @@ def check_alone(trace: Trace, shared: frozenset[str]) -> Report:
     if trace.count < PLAIN_LIMIT:
         report = check(told)
     else:
-        with tempfile.TemporaryDirectory(prefix="hkvtool-") as aside:
+        with Scratch() as aside:
             copy = os.path.join(aside, "alone.duckdb")
             with TraceWriter(copy) as writer:
                 writer.write(told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -19,6 +18,7 @@ from hkvtool.model.recording import is_recording
 from hkvtool.model.ring_format import HEADER_BYTES, RingError, RingHeader
 from hkvtool.model.writers import ring_files
 from hkvtool.store.parquet import export_parquet
+from hkvtool.store.scratch import Scratch
 from hkvtool.store.trace import Trace
 
 _RANK = re.compile(r"(?:rank|dp|tp|pp)[-_=]?(\d+)", re.IGNORECASE)
@@ -60,7 +60,7 @@ class Ingest:
         name = self._name(source, trace)
         if is_remote(self.folder):
             uri = below(self.folder, name)
-            with tempfile.TemporaryDirectory(prefix="hkvtool-") as aside:
+            with Scratch() as aside:
                 file = Path(aside, "instance.parquet")
                 count = export_parquet(trace, file)
                 put(file, uri, force=self.force)

@@ -7,7 +7,6 @@ Parquet. A folder laid out otherwise is a fleet too; its instances go by their p
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from hkvtool.model.errors import TraceError
 from hkvtool.model.recording import COMPLETE, INCOMPLETE, is_recording
 from hkvtool.store.importing import import_traces
 from hkvtool.store.opening import head_of, is_parquet, open_trace
+from hkvtool.store.scratch import Scratch
 from hkvtool.store.trace import Trace
 
 PARTITIONS = ("host", "rank", "time")
@@ -112,7 +112,7 @@ def open_instance(path: str) -> Iterator[Trace]:
     TraceError."""
     if is_remote(path):
         with (
-            tempfile.TemporaryDirectory(prefix="hkvtool-") as aside,
+            Scratch() as aside,
             open_instance(fetch(path, aside)) as trace,
         ):
             yield trace
@@ -122,7 +122,7 @@ def open_instance(path: str) -> Iterator[Trace]:
         with open_trace(path) as trace:
             yield trace
         return
-    with tempfile.TemporaryDirectory(prefix="hkvtool-") as aside:
+    with Scratch() as aside:
         copy = Path(aside, "instance.duckdb")
         import_traces([path], copy)
         with open_trace(copy) as trace:

@@ -20,7 +20,7 @@ from hkvtool.fleet.asking import Outcome, check_instance
 from hkvtool.fleet.instances import Instance, instances
 from hkvtool.fleet.on_ray import ask_on_ray
 from hkvtool.fleet.on_ray import cluster as connected
-from hkvtool.fleet.searching import OnCluster
+from hkvtool.fleet.searching import OnCluster, on_caches_of
 from hkvtool.replay.explore import Exploration, explore
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -155,3 +155,25 @@ def test_the_command_finds_on_a_cluster_what_it_finds_alone(
     assert said[0] == said[1]
     assert said[0][0] == 1
     assert said[1][1]["found"][0]["caches"]["verdict"] == "confirmed"
+
+
+def test_caches_get_a_gpu_where_the_cluster_has_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray takes our word for the GPU; nothing is run on it.
+    ray.init(num_cpus=1, num_gpus=1, include_dashboard=False, object_store_memory=100 << 20)
+    try:
+        with connected("auto") as there:
+            assert there.gpus == 1
+            asked: Any = gpus_of
+            assert list(there.ask(asked, ["one", "other"], gpus=1)) == [("one", 1), ("other", 1)]
+            assert list(there.ask(asked, ["none"])) == [("none", 0)]
+            assert on_caches_of(there, asked, ["9d95db85:"]) == [("9d95db85:", 1)]
+        # It was there before, and is left as it is.
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
+def gpus_of(name: str) -> tuple[str, int]:
+    return name, len(ray.get_gpu_ids())
