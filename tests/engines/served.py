@@ -18,7 +18,7 @@ from pathlib import Path
 from engines.vllm_engine import model_folder
 
 BROKEN = Path(__file__).parent / "broken"
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 _SPREAD = {"gemma3": "1.5", "qwen3next": "0.7"}
 """How much larger than usual weights are: enough that each block tells on the answer, and that what

@@ -72,6 +72,8 @@ class Stub:
     tells_cached: bool = True
     counts_hits: bool = False
     """Whether its metrics tell how many tokens were reused in all."""
+    tells_texts: bool = False
+    """Whether log probabilities are told by text, as SGLang does, and ids of tokens beside them."""
     limit: int = 2048
     adapters: tuple[str, ...] = ()
     fails_at: int = 0
@@ -228,10 +230,11 @@ def _reply(
 ) -> dict[str, Any]:
     choice: dict[str, Any] = {"index": 0, "text": "".join(f" w{t}" for t in tokens)}
     if body.get("logprobs") and "logprobs" not in stub.ignores:
+        form = "w{}" if stub.tells_texts else "token_id:{}"
         choice["logprobs"] = {
-            "tokens": [f"token_id:{t}" for t in tokens],
+            "tokens": [form.format(t) for t in tokens],
             "token_logprobs": [row[0] for row in rows],
-            "top_logprobs": [{f"token_id:{i}": v for i, v in row[1].items()} for row in rows],
+            "top_logprobs": [{form.format(i): v for i, v in row[1].items()} for row in rows],
         }
     if body.get("return_token_ids") and "return_token_ids" not in stub.ignores:
         choice["token_ids"] = tokens

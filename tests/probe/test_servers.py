@@ -50,6 +50,16 @@ def test_a_server_that_does_not_tell_what_was_cached(capsys: pytest.CaptureFixtu
     assert asked(broken, capsys, "--comparisons", "20")[0] == 1
 
 
+def test_log_probabilities_by_text_and_ids_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was generated goes on in the next prompt by its ids."""
+    code, report = asked(Stub(tells_texts=True), capsys, "--pattern", "turns", "--comparisons", "6")
+    assert code == 0 and report["patterns"][0]["reused"] == 6
+    assert "token ids" in report["server"]["told"] and "decoded" not in report["could_not"]
+    broken = Stub(tells_texts=True, fault="missing state")
+    code, report = asked(broken, capsys, "--pattern", "turns", "--comparisons", "6")
+    assert code == 1 and report["findings"][0]["confirmed"]
+
+
 def test_metrics_tell_that_something_was_reused(capsys: pytest.CaptureFixture[str]) -> None:
     counting = Stub(tells_cached=False, counts_hits=True)
     code, report = asked(counting, capsys, "--comparisons", "20")
