@@ -142,8 +142,9 @@ class DuckTrace(Trace):
         if found is None:
             return None
         last, stretch = found
-        # The header first.
-        parts = (self._chunks(f"{stretch} AND (field = 'h') = {so}") for so in ("true", "false"))
+        # Not what follows from the rest; the header first.
+        own = f"{stretch} AND NOT starts_with(field, 'seen_')"
+        parts = (self._chunks(f"{own} AND (field = 'h') = {so}") for so in ("true", "false"))
         return last, chain.from_iterable(parts)
 
     def standing(self, pos: int) -> Standing | None:
