@@ -92,6 +92,13 @@ def test_long_traces(folder: Path, long: None) -> None:
     assert kinds.count("CompiledFold") > 0
 
 
+def test_keyframes_that_do_not_say_what_every_block_was(
+    folder: Path, long: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hkvtool.store.duck.SEEN_SINCE", 1 << 20)
+    assert "CompiledFold" in walk(imported(folder, hostile(2, 300)), 2)
+
+
 @pytest.mark.soak
 def test_many_long_traces(folder: Path, long: None) -> None:
     for seed in range(4, 150):
