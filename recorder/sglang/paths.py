@@ -32,7 +32,7 @@ def full_pages(state: CacheState, core: Any, node: int) -> list[int]:
     before it that has any: a core may panic where it is asked for those of one that has none."""
     if state.full is None or core.is_root(node):
         return []
-    if state.tier is not None:
+    if core.enable_hicache:
         resident = None
         for step in core.collect_path_info([node])[0]:
             if step.full_value_len is None:
