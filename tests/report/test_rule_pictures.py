@@ -32,7 +32,9 @@ def test_dots_lie_on_their_lanes_and_the_bar_is_open_where_an_edge_is_missing() 
         heights = [int(d.get("cy", "0")) for d in dots]
         assert heights == sorted(set(heights)), "time goes down"
         bars = [line for line in drawn.iter(f"{SVG}line") if line.get("class") != "axis"]
-        assert [b.get("class") == "bar open" for b in bars] == [bool(story.finding.edge)] * len(bars)
+        assert [b.get("class") == "bar open" for b in bars] == [bool(story.finding.edge)] * len(
+            bars
+        )
         room = int(drawn.get("height", "0"))
         assert max(int(t.get("y", "0")) for t in drawn.iter(f"{SVG}text")) < room
         assert not re.search(r"(href|src)=", picture(story)), "it loads nothing"
