@@ -8,7 +8,9 @@ screen is not sure of.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -98,15 +100,19 @@ class _Looking:
         return np.array(lanes, np.int64)
 
     def run(self, told: Callable[[int], None] | None) -> Report:
-        for batch, chunk in self.trace.batches_with(columns(self.trace.names), _BATCH):
-            self._batch(batch, chunk)
-            self.check.count += batch.n
-            if told:
-                told(self.check.count)
+        batches = self.trace.batches_with(columns(self.trace.names), _BATCH)
+        # Who reads ahead stops where the screen does, and not only once the error is forgotten.
+        with closing(batches):
+            for batch, chunk in batches:
+                self._batch(batch, chunk)
+                self.check.count += batch.n
+                if told:
+                    told(self.check.count)
         self._ended()
         report = self.check.report()
         if any(finding.code != "HKV308" for finding in report.findings):
             raise Suspicious("a finding", 0)
+        _in_order(report.ratios.lookups)
         return report
 
     # --- rows ------------------------------------------------------------------------------
@@ -373,3 +379,13 @@ class _Looking:
         for g in np.flatnonzero(sc.lost).tolist():
             key = "HKV308", groups[g]
             tally.losses[key] = tally.losses.get(key, 0) + int(sc.lost[g])
+
+
+def _in_order(lookups: array[int]) -> None:
+    """Put settled lookups into the order of their positions, for whoever sums them as they come."""
+    if not lookups:
+        return
+    table = np.frombuffer(lookups, np.int64).reshape(-1, 4)
+    order = np.argsort(table[:, 0], kind="stable")
+    for column in range(4):
+        table[:, column] = table[order, column]
