@@ -13,11 +13,14 @@ from hkvtool.recorder.sglang.layouts import of_device, of_host
 _COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
 
 NOT_SEEN = (
+    "kernels: what a step reads is worked out from its requests' pages",
     "what speculative decoding writes and reads",
     "how caches lie, unless keys and values, or latent rows, of a layer are a tensor of rows",
     "HiCache's storage tier, what is staged in its buffer mode, and indexer and state pools",
+    "DeepSeek-V4's compressed, indexer and state pools",
     "Mamba state, and allocators that share one buffer between groups",
-    "for whom a node is locked: the engine counts, and names nobody",
+    "for whom a node is locked that no request holds",
+    "a cache that was there before the recording began",
 )
 """What happens in an engine and is not told."""
 
