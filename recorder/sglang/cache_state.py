@@ -181,11 +181,11 @@ class CacheState:
         """Those that are followed."""
         return [p for p in (self.full, self.swa) if p is not None]
 
-    def guesses(self) -> None:
-        """The engine runs ahead by guesses: what such steps write is not followed."""
+    def loses_steps(self, why: str) -> None:
+        """There are steps that are not followed: what was told of some is no evidence of all."""
         if "step" in self.hooks.evidence:
             self.hooks.evidence.remove("step")
-            self.hooks.note("not seen: what speculative decoding writes and reads")
+            self.hooks.note(f"not seen: {why}")
 
     def mark(self, owner: Any, state: Any) -> None:
         """Have an object of the engine lead to what is known of it."""

@@ -34,7 +34,10 @@ def went_on(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw:
     others."""
     taken, hooks.batch = hooks.batch, []
     state = hooks.cache(batch.tree_cache)
-    if state is None or sum(count for _, count in taken) != len(batch.out_cache_loc):
+    if state is None:
+        return
+    if sum(count for _, count in taken) != len(batch.out_cache_loc):
+        state.loses_steps("batches that take more or less than a slot a token")
         return
     starts = [int(start) for start in batch.prefix_lens]
     _plan(state, batch, starts, [count for _, count in taken])
@@ -53,8 +56,10 @@ def decoded(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw:
     if state is None:
         return
     if not batch.spec_algorithm.is_none():
-        state.guesses()
-    elif slots is not None and len(slots) == len(batch.reqs):
+        state.loses_steps("what speculative decoding writes and reads")
+    elif slots is None or len(slots) != len(batch.reqs):
+        state.loses_steps("batches that take more or less than a slot a request")
+    else:
         starts = [int(length) - 1 for length in batch.seq_lens_cpu.tolist()]
         _plan(state, batch, starts, [1] * len(starts))
 

@@ -124,3 +124,12 @@ def test_long_random_load(
 def test_random_load_without_a_window(core: str, watched: tuple[Folded, Hooks]) -> None:
     load = drive(watched, core, 3, 150, slots=160, window=None, host=1.2)
     assert {"begin", "end", "evict_host", "land"} <= set(load.done)
+
+
+def test_steps_that_are_not_followed_are_no_evidence(watched: tuple[Folded, Hooks]) -> None:
+    folded, hooks = watched
+    engine = Engine("rust")
+    begin(engine, "first", TOKENS)
+    hooks.caches[-1].loses_steps("guesses")
+    assert hooks.evidence == ["host", "layout"]
+    assert folded.events[-1]["evidence"] == ["host", "layout"]
