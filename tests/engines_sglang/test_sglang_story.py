@@ -124,4 +124,4 @@ def test_a_hook_that_fails_is_off_and_the_engine_goes_on() -> None:
         hooks.remove()
     assert list(hooks.failed) == ["insert"]
     said = [e for e in events if e["ev"] == "evidence"]
-    assert len(said) == 1 and said[0]["evidence"] == ["step"]
+    assert len(said) == 1 and said[0]["evidence"] == ["step", "layout"]
