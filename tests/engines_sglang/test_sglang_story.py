@@ -61,7 +61,7 @@ def test_requests_at_random(core: str, watched: tuple[Folded, Hooks]) -> None:
     engine, rng = Engine(core, slots=256, swa_slots=160), Random(5)
     heads = [[rng.randrange(1, 9) for _ in range(30)] for _ in range(3)]
     running: list[Any] = []
-    for number in range(120):
+    for number in range(80):
         if running and (len(running) > 3 or rng.random() < 0.4):
             end(engine, running.pop(rng.randrange(len(running))))
         elif rng.random() < 0.3:
