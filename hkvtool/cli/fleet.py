@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -160,7 +161,7 @@ def check(
         )
     if pools and format not in (CheckFormat.JSON, CheckFormat.TABLE):
         raise HkvError("what lies between instances has no file to stand in", hint="--format json")
-    merged = Merged(plain(folder), pools, int(skew * 1e6))
+    merged = Merged(plain(folder), pools, _nanoseconds(skew))
     kept: list[Outcome] = []
     worst = {Exit.OK}
     for outcome in _outcomes(folder, workers, ray, pools):
@@ -285,7 +286,7 @@ def report(
     # That the report could not be written in the end must not turn out after the check.
     Destination(output, force=force)
     pools = _between(shared, direct)
-    merged = Merged(plain(folder), pools, int(skew * 1e6))
+    merged = Merged(plain(folder), pools, _nanoseconds(skew))
     merged.take(_outcomes(folder, workers, ray, pools))
     failed = [about for about in merged.instances if "error" in about]
     for about in failed:
@@ -321,6 +322,14 @@ def _between(shared: Sequence[str] | None, direct: bool) -> frozenset[str]:
     from hkvtool.analyzers.exchanges import DIRECT
 
     return frozenset(shared or ()) | ({DIRECT} if direct else frozenset())
+
+
+def _nanoseconds(skew: float) -> int:
+    if math.isinf(skew):
+        raise HkvError(
+            "--skew is a number of milliseconds", hint="clocks so far apart order nothing"
+        )
+    return int(skew * 1e6)
 
 
 def _fleet(folder: str) -> list[Instance]:

@@ -7,6 +7,7 @@ Parquet. A folder laid out otherwise is a fleet too; its instances go by their p
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,8 +80,18 @@ def _names(root: str) -> Iterator[str]:
                 inside.remove(name)
                 yield here + name
         for name in files:
-            if name.endswith(_TRACES) and not name.startswith("."):
+            wanted = name.endswith(_TRACES) and not name.startswith(".")
+            if wanted and not _is_no_file(os.path.join(folder, name)):
                 yield here + name
+
+
+def _is_no_file(path: str) -> bool:
+    """Whether it is a pipe, a socket or a device: nothing lies in them, and to open one may wait
+    forever. A link that leads nowhere is a file that cannot be read, which is told."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _remote_names(files: list[str]) -> Iterator[str]:

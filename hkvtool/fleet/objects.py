@@ -24,7 +24,8 @@ def is_remote(place: str) -> bool:
 def below(uri: str, name: str) -> str:
     """What lies in a folder under a name, with `/` between its parts."""
     base, mark, options = uri.partition("?")
-    return f"{base.rstrip('/')}/{quote(name, safe='/=+@,:')}{mark}{options}"
+    inner = quote(name, safe="/=+@,:", errors="surrogateescape")
+    return f"{base.rstrip('/')}/{inner}{mark}{options}"
 
 
 def opened(uri: str) -> tuple[Any, str]:
@@ -49,8 +50,8 @@ def listed(uri: str) -> list[str]:
     system, root = opened(uri)
     with _told(f"{plain(uri)} cannot be listed"):
         found = system.get_file_info(FileSelector(root, recursive=True))
-    start = len(root.rstrip("/")) + 1
-    return [one.path[start:] for one in found if one.type == FileType.File]
+        start = len(root.rstrip("/")) + 1
+        return [one.path[start:] for one in found if one.type == FileType.File]
 
 
 def modified(uri: str) -> float:
@@ -103,6 +104,10 @@ def _told(what: str) -> Iterator[None]:
 
     try:
         yield
+    except UnicodeError as e:
+        raise TraceError(
+            f"{what}: a name there is not in UTF-8", hint="rename it; a folder is read by its path"
+        ) from e
     except (pa.ArrowException, OSError) as e:
         raise TraceError(f"{what}: {_first(e)}") from e
 

@@ -30,7 +30,7 @@ class Checked:
 
     @property
     def uri(self) -> str:
-        return quote(self.name)
+        return quote(self.name, errors="surrogateescape")
 
     @property
     def roots(self) -> list[Finding]:

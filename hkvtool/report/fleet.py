@@ -131,8 +131,10 @@ def fleet_html(said: dict[str, Any]) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        # Names of files need not be in UTF-8, and those in traces are anybody's.
+        finalize=lambda value: shown(value) if isinstance(value, str) else value,
+    )  # fmt: skip
     template = files("hkvtool.report").joinpath("fleet.html").read_text(encoding="utf-8")
     found = Counter(f["instance"] for f in said["findings"] if not f.get("cause"))
     first = sorted(

@@ -479,7 +479,7 @@ class Tui(Asking):
 
     def save_picture(self, target: str, *, force: bool) -> None:
         """Write the screen as an SVG picture. Raises HkvError."""
-        picture = self.export_screenshot(title=f"hkvtool tui {self.trace_name}")
+        picture = self.export_screenshot(title=f"hkvtool tui {shown(self.trace_name)}")
         with writing(target, force=force) as file:
             file.write(picture.encode())
 

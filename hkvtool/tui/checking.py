@@ -18,6 +18,7 @@ from typing import IO
 from hkvtool.model.errors import HkvError
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Report
+from hkvtool.model.text import shown
 
 AT_ONCE = 4_000
 """Shorter traces are checked on the spot: starting a process would take longer."""
@@ -81,7 +82,7 @@ def main(path: str) -> None:
             report = check(_told(trace.events(), out))
         _tell(out, _REPORT, pickle.dumps(report))
     except HkvError as e:
-        _tell(out, _ERROR, e.what.encode())
+        _tell(out, _ERROR, shown(e.what).encode())
 
 
 def _told(events: Iterable[Event], out: IO[bytes]) -> Iterator[Event]:

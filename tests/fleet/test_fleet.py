@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -231,3 +232,23 @@ def test_a_pool_that_is_not_said_to_be_shared_is_each_engines_own(run: Run, tmp_
     code, out, _ = run("check", root, "--workers", "1")
     assert code == 0
     assert "between instances nothing was evaluated" in out
+
+
+def test_what_is_no_file_is_no_instance(few: Path) -> None:
+    os.mkfifo(few / "waits.jsonl")
+    (few / "nowhere.jsonl").symlink_to("gone")
+    assert [i.name for i in instances(few) if "/" not in i.name] == ["nowhere.jsonl"]
+
+
+def test_a_name_that_is_not_in_utf8(few: Path, run: Run) -> None:
+    shutil.copy(few / "host=a" / "A01-bad.jsonl", few / "odd\udcff\x1b[31m.jsonl")
+    report = few / "f.html"
+    assert run("report", few, "-o", report, "--workers", "1")[0] == 0
+    assert "<code>odd\\udcff\\x1b[31m.jsonl</code>" in report.read_text()
+    for form in ("sarif", "junit", "github", "json", "table"):
+        assert run("check", few, "--format", form, "--workers", "1")[0] == 1
+
+
+def test_clocks_are_not_endlessly_apart(few: Path, run: Run) -> None:
+    code, _, err = run("check", few, "--direct", "--skew", "inf")
+    assert code == 2 and "milliseconds" in err

@@ -187,3 +187,10 @@ def test_recordings_are_found_by_their_markers(store: str, tmp_path: Path) -> No
     assert [i.name for i in instances(store)] == ["t.jsonl.gz", "x/r.hkv"]
     assert [i.name for i in instances(few)] == ["t.jsonl.gz", "x/r.hkv"]
     assert len(listed(store)) == 4
+
+
+def test_a_name_that_is_not_in_utf8(run: Run, few: Path) -> None:
+    shutil.copy(few / "host=a" / "A01 bad.jsonl", few / "odd\udcff.jsonl")
+    code, _, err = run("check", f"file://{few.as_posix().replace(' ', '%20')}")
+    assert code == 3 and "not in UTF-8" in err
+    assert below("s3://b/p", "odd\udcff.jsonl") == "s3://b/p/odd%FF.jsonl"

@@ -38,3 +38,10 @@ def test_a_time_that_no_clock_gives_is_passed_over(tmp_path: Path) -> None:
     trace.write_text("\n".join(map(json.dumps, (pool, late))) + "\n")
     assert main(["tui", str(trace), "--screenshot", str(picture)]) == 0
     assert picture.read_text().lstrip().startswith("<svg")
+
+
+def test_a_name_that_is_not_in_utf8(tmp_path: Path) -> None:
+    trace, picture = tmp_path / "t\udcff.jsonl", tmp_path / "x.svg"
+    trace.write_text(json.dumps({"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 4}) + "\n")
+    assert main(["tui", str(trace), "--screenshot", str(picture)]) == 0
+    assert "udcff" in picture.read_text()
