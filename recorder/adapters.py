@@ -47,7 +47,7 @@ class Follower:
         try:
             self.adapter.attach(recording)
         except BaseException:
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 self.adapter.detach(recording)
             raise
 

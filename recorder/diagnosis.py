@@ -154,16 +154,19 @@ def _engines() -> Iterator[Fact]:
         yield Fact("engines", "none here", "run it with the engine's own Python")
     for name, adapter in adapters().items():
         if name not in OURS or find_spec(name) is not None:
-            yield from _attaches(name, adapter)
+            yield from _told_by(name, adapter)
+
+
+def _told_by(engine: str, adapter: Adapter) -> list[Fact]:
+    """What an adapter says would attach; somebody else's may say anything, or exit."""
+    try:
+        return list(_attaches(engine, adapter))
+    except (Exception, SystemExit) as e:
+        return [Fact(f"attaches to {engine}", f"not found out: {type(e).__name__}: {e}")]
 
 
 def _attaches(engine: str, adapter: Adapter) -> Iterator[Fact]:
-    """What an adapter says would attach."""
-    try:
-        report = adapter.declare()
-    except Exception as e:
-        yield Fact(f"attaches to {engine}", f"not found out: {type(e).__name__}: {e}")
-        return
+    report = adapter.declare()
     if report.version is None:
         yield Fact(f"attaches to {engine}", "no: it cannot be imported")
         return

@@ -232,7 +232,7 @@ def guarded(hook: Hook, recording: Recording) -> bool:
     try:
         hook(recording)
         return True
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         frames = traceback.extract_tb(e.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         say(f"a hook failed and is off: {type(e).__name__}: {e} ({where})")
@@ -246,9 +246,11 @@ def _stopped(stop: Hook, recording: Recording) -> bool:
 
 
 def say(text: str) -> None:
-    """One line on the engine's stderr."""
+    """One line on the engine's stderr, whatever an exception of somebody else has to say."""
+    from hkvtool.model.text import shown
+
     with suppress(Exception):
-        print(f"hkvtool: {text}", file=sys.stderr, flush=True)
+        print(f"hkvtool: {shown(text)}", file=sys.stderr, flush=True)
 
 
 def _begin_or_join(folder: str) -> Recording | Off:

@@ -52,6 +52,10 @@ BROKEN = {
     "a hook failed and is off: RuntimeError: not as I know it": GOOD.replace(
         "def attach(self, recording):", "def attach(self, recording):\n        raise RuntimeError('not as I know it')"
     ),
+    "a hook failed and is off: SystemExit: 9": GOOD.replace(
+        "def attach(self, recording):", "def attach(self, recording):\n        raise SystemExit(9)"
+    ),
+    r"not loaded\n\x1b[31m: a second line": "raise ValueError('not loaded\\n\\x1b[31m: a second line')",
     "a hook failed and is off: RuntimeError: stuck": GOOD.replace(
         "def detach(self, recording):", "def detach(self, recording):\n        raise RuntimeError('stuck')"
     ),
@@ -191,6 +195,19 @@ def test_one_that_fails_half_way_is_taken_off_again(failing: Failing) -> None:
 def test_doctor_tells_of_every_adapter(failing: Failing) -> None:
     told = {fact.name: fact.value for fact in diagnosis.diagnosis()}
     assert told["attaches to mine"] == "not found out: RuntimeError: no idea"
+
+
+@pytest.mark.parametrize(
+    ("declare", "why"),
+    [(lambda: sys.exit(7), "SystemExit: 7"), (lambda: 5, "AttributeError: 'int' object has no")],
+    ids=["exits", "no report"],
+)
+def test_doctor_outlives_every_adapter(
+    failing: Failing, monkeypatch: pytest.MonkeyPatch, declare: Any, why: str
+) -> None:
+    monkeypatch.setattr(failing, "declare", declare)
+    told = {fact.name: fact.value for fact in diagnosis.diagnosis()}
+    assert told["attaches to mine"].startswith(f"not found out: {why}")
 
 
 def test_ours_keep_the_interface() -> None:
