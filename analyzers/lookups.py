@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.ratios import Tally
 from hkvtool.model.event import Event
-from hkvtool.model.findings import Loss, Ratios
+from hkvtool.model.findings import Loss, Ratios, ranked
 
 
 class Settled(NamedTuple):
@@ -84,8 +84,7 @@ def summed(rows: Iterable[Settled]) -> Ratios:
         for loss in row.lost:
             key = (loss.code, loss.group)
             losses[key] = losses.get(key, 0) + loss.tokens
-    ordered = sorted(losses.items(), key=lambda item: -item[1])
-    total.lost_by = [Loss(code, group, tokens) for (code, group), tokens in ordered]
+    total.lost_by = ranked(losses)
     return total
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
-from hkvtool.model.findings import Finding, Loss, Ratios
+from hkvtool.model.findings import Finding, Ratios, ranked
 from hkvtool.model.forms import HISTORY, Form
 from hkvtool.model.rules import Severity
 
@@ -44,7 +44,7 @@ class Tally(Silent):
     def finish(self) -> None:
         for name in list(self.matched):
             self._close(name)
-        self.total.lost_by = self._lost()
+        self.total.lost_by = ranked(self.losses)
 
     def so_far(self) -> Ratios:
         """Of the lookups that are settled."""
@@ -53,15 +53,9 @@ class Tally(Silent):
             self.total,
             asked=self.total.asked - sum(self.begun[name][1] for name, _ in open_),
             matched=self.total.matched - sum(best for _, (best, _, _) in open_),
-            lost_by=self._lost(),
+            lost_by=ranked(self.losses),
             lookups=self.total.lookups[:],
         )
-
-    def _lost(self) -> list[Loss]:
-        return [
-            Loss(code, group, tokens)
-            for (code, group), tokens in sorted(self.losses.items(), key=lambda kv: -kv[1])
-        ]
 
     def _open(self, event: Event) -> None:
         hits = [

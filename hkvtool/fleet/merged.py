@@ -9,7 +9,7 @@ from typing import Any
 from hkvtool.analyzers import across, between
 from hkvtool.analyzers.exchanges import DIRECT, Exchanges
 from hkvtool.fleet.asking import Outcome
-from hkvtool.model.findings import Finding, Loss, Ratios
+from hkvtool.model.findings import Finding, Loss, Ratios, ranked
 from hkvtool.model.rules import Severity
 
 
@@ -88,8 +88,7 @@ class Merged:
     @property
     def lost_by(self) -> list[Loss]:
         """Tokens that matched and could not be resumed, the most first."""
-        ranked = sorted(self._lost.items(), key=lambda item: (-item[1], item[0][0], str(item[0])))
-        return [Loss(code, group, tokens) for (code, group), tokens in ranked]
+        return ranked(self._lost)
 
     def _took(self, name: str, exchanged: Exchanges, findings: Iterable[Finding]) -> None:
         """What an instance exchanged, and which of its exports a finding of its own is about."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,13 @@ class Loss:
 
     def as_json(self) -> dict[str, Any]:
         return {"code": self.code, "group": self.group, "tokens": self.tokens}
+
+
+def ranked(losses: Mapping[tuple[str, str | None], int]) -> list[Loss]:
+    """What each rule and group cost, the most first; what cost the same by its name, so that the
+    order does not tell in which order lookups were summed."""
+    most_first = sorted(losses.items(), key=lambda loss: (-loss[1], loss[0][0], loss[0][1] or ""))
+    return [Loss(code, group, tokens) for (code, group), tokens in most_first]
 
 
 @dataclass(slots=True)

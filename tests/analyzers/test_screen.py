@@ -270,6 +270,21 @@ def test_engines_that_have_names_resume_each_from_its_own(runs: Path, tmp_path: 
     assert passes(lines, tmp_path)
 
 
+def test_groups_that_cost_the_same_are_told_in_one_order(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"ev": "trace", "format": "hkv/1", "evidence": ["host", "step"]},
+        {"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 64},
+        *({"ev": "group", "group": group, "form": "compressed", "pool": "gpu", "block_tokens": 16}
+          for group in ("full", "more")),
+    ]  # fmt: skip
+    # The group that is declared last is the first to cost anything.
+    for number, hit in enumerate(({"full": 64, "more": 32}, {"full": 32, "more": 64})):
+        req = f"r{number}"
+        lines += [{"ev": "admit", "req": req}, {"ev": "lookup", "req": req, "hit": hit}]
+        lines += [{"ev": "finish", "req": req}]
+    assert passes(lines, tmp_path)
+
+
 def test_lookups_resumes_and_steps_are_no_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
