@@ -137,7 +137,7 @@ def _next(screen: Console, out: Path, seconds: float) -> None:
         (f'hkvtool sql {first} "SELECT * FROM hits"', "anything else, in SQL"),
         (f"hkvtool check --format json {last}", "the same for a program"),
         (f"hkvtool check {out / 'workload-trust-hash.duckdb'}", "why those reads were wrong"),
-        ("hkvtool run --preset gemma3 -o run.duckdb", "another model, more requests, faults"),
+        ("hkvtool run --preset gemma3 --requests 100 -o run.duckdb", "another model, and more"),
         ("hkvtool import yours.jsonl", "a trace of your own"),
     ]
     width = max(len(command) for command, _ in rows)

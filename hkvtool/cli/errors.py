@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 from hkvtool.model.errors import Exit, HkvError
@@ -16,6 +17,9 @@ from hkvtool.model.text import shown
 
 DEBUG = "HKV_DEBUG"
 """Set to 1, this environment variable adds the traceback to every error."""
+
+_HOME = Path(__file__).parents[2]
+"""What the package lies in: `site-packages`, or a checkout."""
 
 
 def tell(what: str, *, where: str = "", hint: str = "") -> None:
@@ -101,6 +105,15 @@ def _explain(error: Exception) -> int:
             f"{error.name} is not installed beside hkvtool",
             where=sys.prefix,
             hint="install hkvtool with its dependencies, in an environment of its own",
+        )
+        return Exit.USAGE
+    if isinstance(error, ModuleNotFoundError) and (_HOME / "pyproject.toml").is_file():
+        # `python -m hkvtool` in a checkout takes the checkout's folder for the package, and the
+        # rooms beside it are then nowhere.
+        tell(
+            f"{error.name} is not in {_HOME / 'hkvtool'}: this is a checkout, not an installation",
+            where=os.getcwd(),
+            hint="run an installed `hkvtool`, or `python -m hkvtool` in another folder",
         )
         return Exit.USAGE
     frames = traceback.extract_tb(error.__traceback__)

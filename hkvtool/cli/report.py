@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkvtool.cli.traces import TraceArgument, watched_events
+from hkvtool.cli.traces import TraceArgument, counted, watched_events
 from hkvtool.model.errors import HkvError
 from hkvtool.model.text import shown
 
@@ -74,4 +74,4 @@ def command(
         stream.write(text.encode())
     roots = sum(not f.cause for f in report.findings)
     size = len(text.encode()) / 1e6
-    print(f"{shown(output)}: {roots} findings, {size:.1f} MB", file=sys.stderr)
+    print(f"{shown(output)}: {counted(roots, 'finding')}, {size:.1f} MB", file=sys.stderr)

@@ -73,6 +73,18 @@ def test_the_unexpected_asks_for_a_report(capsys: pytest.CaptureFixture[str]) ->
     assert "report" in hint and "HKV_DEBUG=1" in hint
 
 
+def test_a_checkout_taken_for_the_package_is_no_bug(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr("hkvtool.cli.errors._HOME", tmp_path)
+    missing = ModuleNotFoundError("No module named 'hkvtool.state'", name="hkvtool.state")
+    assert guarded(failing(missing)) == 2
+    what, _, hint = capsys.readouterr().err.splitlines()
+    assert what.startswith("error: hkvtool.state is not in ") and "checkout" in what
+    assert "installed" in hint
+
+
 def test_debug_adds_the_traceback(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
