@@ -18,6 +18,9 @@ _TELLING = ("publish", "write", "seal", "index", "use", "store_begin", "load_beg
 
 _KEYS = "index|gens|key|codec|peer_tokens|hashes|part|kv_version"
 
+_NUMBERED = ("actor", "req", '"group"', "group2", "pool", "pool2", "handle", "part")
+"""Columns that hold numbers of names."""
+
 _BYTES = """
 SELECT DISTINCT "group", len(blocks), regexp_extract_all(rest, '"bytes": ?([0-9]+)', 1)
 FROM events WHERE ev IN ({codes}) AND rest IS NOT NULL
@@ -44,9 +47,12 @@ def plain_enough(trace: Any) -> bool:
         f"(contains(rest, chr(92)) OR regexp_matches(rest, '\"({_KEYS})\"'))), "
         # A buffer that is a request's is one that the rules keep account of.
         f"count(*) FILTER (ev IN ({_codes(('buffer', 'launch'))}) AND rest IS NULL OR "
-        f"ev IN ({_codes(('buffer',))}) AND req IS NOT NULL) FROM events"
+        f"ev IN ({_codes(('buffer',))}) AND req IS NOT NULL), "
+        # Only an altered file has these; whoever decodes such an event says what is wrong.
+        "count(*) FILTER (NOT (json_valid(rest) AND starts_with(rest, '{')) OR "
+        f"least({', '.join(_NUMBERED)}) < 0) FROM events"
     ).fetchone()
-    return bool(row == (0, 0, 0))
+    return bool(row == (0, 0, 0, 0))
 
 
 def sizes(trace: Any) -> list[tuple[int, int, list[int]]]:

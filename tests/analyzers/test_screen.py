@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pytest
 from variants.correct import correct_trace
 from variants.mutants import OPERATORS, _whole
@@ -21,7 +22,9 @@ from hkvtool.analyzers.screen import looked_through
 from hkvtool.analyzers.screen_fold import Suspicious, warm_up
 from hkvtool.analyzers.screen_rows import Rows
 from hkvtool.bench.synthetic import synthetic_trace
+from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
+from hkvtool.model.events import EVENTS
 from hkvtool.store import open_trace
 from hkvtool.store.importing import import_traces
 
@@ -283,6 +286,21 @@ def test_groups_that_cost_the_same_are_told_in_one_order(tmp_path: Path) -> None
         lines += [{"ev": "admit", "req": req}, {"ev": "lookup", "req": req, "hit": hit}]
         lines += [{"ev": "finish", "req": req}]
     assert passes(lines, tmp_path)
+
+
+@pytest.mark.parametrize("altered", ["rest = 'garbage'", "rest = '[1]'", "actor = -7"])
+def test_an_altered_event_is_left_to_whoever_decodes_it(altered: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.duckdb"
+    synthetic_trace(path, 1_000, pool_blocks=1 << 10)
+    with duckdb.connect(str(path)) as connection:
+        write = EVENTS["write"].code
+        first = f"SELECT min(pos) FROM events WHERE ev = {write}"
+        connection.execute(f"UPDATE events SET {altered} WHERE pos = ({first})")
+    with open_trace(str(path)) as trace:
+        with pytest.raises(Suspicious):
+            looked_through(trace)
+        with pytest.raises(TraceError):
+            check(trace.events())
 
 
 def test_lookups_resumes_and_steps_are_no_objects(
