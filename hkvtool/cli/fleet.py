@@ -117,7 +117,7 @@ def ingest(
     for kept in _asked(step, fleet, workers, None, f"filling {name_of(output)}"):
         if kept.error:
             failed += 1
-            tell(kept.error, where=kept.source)
+            tell(kept.error, where=kept.source, hint=kept.hint)
         events += kept.events
     done = counted(len(fleet) - failed, "instance")
     print(f"{shown(plain(output))}: {done}, {counted(events, 'event')}", file=sys.stderr)

@@ -35,6 +35,7 @@ class Kept:
     path: str = ""
     events: int = 0
     error: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Ingest:
             with open_instance(source.path) as trace:
                 return self._written(source, trace)
         except HkvError as e:
-            return Kept(source.path, error=e.what)
+            return Kept(source.path, error=e.what, hint=e.hint)
         except OSError as e:
             return Kept(source.path, error=f"cannot write it: {e.strerror or e}")
 

@@ -6,6 +6,7 @@ read them is said as everywhere else, by the environment or the machine (`AWS_PR
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,17 @@ def fetch(uri: str, folder: str) -> str:
             raise TraceError(f"there is no {plain(uri)}")
         if kind == FileType.Directory:
             os.mkdir(target)
-        copy_files(path, target, source_filesystem=system, destination_filesystem=LocalFileSystem())
+        try:
+            copy_files(
+                path, target, source_filesystem=system, destination_filesystem=LocalFileSystem()
+            )
+        except OSError as e:
+            if e.errno != errno.ENOSPC:
+                raise
+            raise TraceError(
+                f"{plain(uri)} cannot be brought here: no space is left in {folder}",
+                hint="free some space, or have TMPDIR name a folder on another disk",
+            ) from e
     return target
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -194,3 +195,16 @@ def test_a_name_that_is_not_in_utf8(run: Run, few: Path) -> None:
     code, _, err = run("check", f"file://{few.as_posix().replace(' ', '%20')}")
     assert code == 3 and "not in UTF-8" in err
     assert below("s3://b/p", "odd\udcff.jsonl") == "s3://b/p/odd%FF.jsonl"
+
+
+def test_no_room_for_what_is_brought_here(
+    run: Run, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    monkeypatch.setattr("pyarrow.fs.copy_files", full)
+    place = f"file://{few.as_posix().replace(' ', '%20')}/host=a/A01%20bad.jsonl"
+    code, _, err = run("ingest", place, "-o", tmp_path / "out")
+    assert code == 3 and "cannot be brought here: no space is left in" in err
+    assert "hint: free some space, or have TMPDIR name" in err
