@@ -53,10 +53,10 @@ class Lookups(Tally):
             self.total.matched - matched, {str(g): int(t) for g, t in event["hit"].items()},
         )  # fmt: skip
 
-    def _close(self, request: str) -> None:
+    def close(self, request: str) -> None:
         opened = self._opened.pop(request, None)
         resumable, losses = self.total.resumable, dict(self.losses)
-        super()._close(request)
+        super().close(request)
         if opened is None:
             return
         pos, at, asked, matched, hits = opened

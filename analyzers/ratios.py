@@ -31,7 +31,7 @@ class Tally(Silent):
 
     def before(self, event: Event) -> None:
         if event.ev == "lookup":
-            self._close(str(event["req"]))
+            self.close(str(event["req"]))
             self._open(event)
         elif event.ev == "resume" and event.req is not None:
             self.resumed[event.req] = event["at"]
@@ -39,11 +39,11 @@ class Tally(Silent):
     def forget(self, before: int) -> None:
         over = self.ctx.requests.over
         for name in [name for name in self.matched if name in over]:
-            self._close(name)
+            self.close(name)
 
     def finish(self) -> None:
         for name in list(self.matched):
-            self._close(name)
+            self.close(name)
         self.total.lost_by = ranked(self.losses)
 
     def so_far(self) -> Ratios:
@@ -73,13 +73,16 @@ class Tally(Silent):
         name = limiting[1].name if limiting and limiting[0] < best else None
         self.matched[str(event["req"])] = (best, name, limiting[0] if limiting else best)
 
-    def _close(self, request: str) -> None:
+    def close(self, request: str) -> None:
         """The request's last lookup is settled: how much of its match could be resumed."""
         held = self.matched.pop(request, None)
+        # A resume that no lookup came before says nothing of one that comes behind it.
+        at = self.resumed.pop(request, None)
         if held is None:
             return
         best, limiting, least = held
-        at = self.resumed.pop(request, least)
+        if at is None:
+            at = least
         good = min(at, best)
         broken = self._broken(request)
         if broken:

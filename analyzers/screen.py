@@ -229,6 +229,8 @@ class _Looking:
         limit = int(sc.k_limit[r])
         groups = list(self.fold.declared.groups)
         best, least = int(sc.k_best[r]), int(sc.k_least[r])
+        # One that the rules were told of, of a request of this name that has ended, may be open.
+        tally.close(request.name)
         tally.matched[request.name] = best, groups[limit] if limit >= 0 else None, least
         tally.begun[request.name] = int(sc.k_pos[r]), int(sc.k_asked[r])
         tally.total.asked += int(sc.k_asked[r])

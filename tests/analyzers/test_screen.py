@@ -273,19 +273,42 @@ def test_engines_that_have_names_resume_each_from_its_own(runs: Path, tmp_path: 
     assert passes(lines, tmp_path)
 
 
+GROUP = {"ev": "group", "form": "compressed", "pool": "gpu", "block_tokens": 16}
+DECLARED: list[dict[str, Any]] = [
+    {"ev": "trace", "format": "hkv/1", "evidence": ["host", "step"]},
+    {"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 64},
+    {**GROUP, "group": "full"},
+    {**GROUP, "group": "more"},
+]
+
+
+def of(req: str, *events: str, **keys: Any) -> list[dict[str, Any]]:
+    """Events of a request; lookups and resumes take their keys from `keys`."""
+    return [{"ev": ev, "req": req, **keys.get(ev, {})} for ev in events]
+
+
 def test_groups_that_cost_the_same_are_told_in_one_order(tmp_path: Path) -> None:
-    lines: list[dict[str, Any]] = [
-        {"ev": "trace", "format": "hkv/1", "evidence": ["host", "step"]},
-        {"ev": "pool", "pool": "gpu", "medium": "gpu", "blocks": 64},
-        *({"ev": "group", "group": group, "form": "compressed", "pool": "gpu", "block_tokens": 16}
-          for group in ("full", "more")),
-    ]  # fmt: skip
+    lines = [*DECLARED]
     # The group that is declared last is the first to cost anything.
     for number, hit in enumerate(({"full": 64, "more": 32}, {"full": 32, "more": 64})):
-        req = f"r{number}"
-        lines += [{"ev": "admit", "req": req}, {"ev": "lookup", "req": req, "hit": hit}]
-        lines += [{"ev": "finish", "req": req}]
+        lines += of(f"r{number}", "admit", "lookup", "finish", lookup={"hit": hit})
     assert passes(lines, tmp_path)
+
+
+def test_a_lookup_that_the_rules_go_on_with_settles_the_one_before(tmp_path: Path) -> None:
+    hit = {"hit": {"full": 32, "more": 32}}
+    at = {"at": 16, "route": {"full": "load"}}
+    told = of("r", "admit", "resume", "lookup", "abort", lookup=hit, resume=at)
+    again = of("r", "admit", "lookup", "resume", "finish", lookup=hit, resume=at)
+    assert passes([*DECLARED, *told, *again], tmp_path)
+
+
+def test_a_resume_says_nothing_of_a_lookup_behind_it(tmp_path: Path) -> None:
+    said = {"lookup": {"hit": {"full": 64, "more": 64}}, "resume": {"at": 16}}
+    first, then = of("r", "admit", "resume", "finish", **said), of("r", "admit", "lookup", **said)
+    assert passes([*DECLARED, *first, *then], tmp_path)
+    with open_trace(str(tmp_path / "trace.duckdb")) as trace:
+        assert looked_through(trace).ratios.resumable == 64
 
 
 @pytest.mark.parametrize("altered", ["rest = 'garbage'", "rest = '[1]'", "actor = -7"])
