@@ -10,7 +10,7 @@ import typer
 
 from hkvtool.cli.interrupting import spelled
 from hkvtool.cli.picking import minimized
-from hkvtool.cli.traces import Format, TraceArgument, print_json
+from hkvtool.cli.traces import Format, TraceArgument, counted, print_json
 from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Finding
 from hkvtool.model.text import shown
@@ -83,8 +83,9 @@ def _tell(small: Minimal, wanted: Finding, output: Path | None) -> None:
     more = "" if small.complete else "; it may go smaller: the search was cut short"
     print(
         f"{where}: {small.happenings} of {small.before:,} events and "
-        f"{len(small.events) - small.happenings} declarations still show {wanted.code} "
-        f"({small.checks} checks, {small.switches} lane switches){more}",
+        f"{counted(len(small.events) - small.happenings, 'declaration')} still show {wanted.code} "
+        f"({counted(small.checks, 'check')}, "
+        f"{small.switches} lane switch{'es' * (small.switches != 1)}){more}",
         file=sys.stderr,
     )
     if output is None:

@@ -23,14 +23,16 @@ from hkvtool.store.identity import request_in
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check of one instance came to; `report` is None where `error` says why. `groups` is
-    what it declared and `exchanged` what it gave and took, to be held against other instances."""
+    """What a check of one instance came to; `report` is None where `error` says why. `groups` and
+    `pools` are what it declared and `exchanged` what it gave and took, to be held against other
+    instances."""
 
     instance: Instance
     report: Report | None
     error: str = ""
     groups: Sequence[Any] = ()
     exchanged: Exchanges | None = None
+    pools: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Check:
                 here = self.shared & tiers
                 report = check_alone(trace, here) if here else check_trace(trace)
                 exchanged = exchanges(trace, here | (self.shared & {DIRECT}))
-                return Outcome(instance, report, "", groups, exchanged)
+                pools = frozenset(str(e.get("pool")) for e in trace.control if e.ev == "pool")
+                return Outcome(instance, report, "", groups, exchanged, pools)
         except HkvError as e:
             return Outcome(instance, None, e.what)
         except MemoryError:

@@ -29,6 +29,7 @@ class Merged:
         self.folder = folder
         self.shared = shared
         self.skew = skew
+        self._pools: set[str] = set()
         self._groups: dict[str, Sequence[Any]] = {}
         self._exchanged: dict[str, Exchanges] = {}
         self._exports: dict[tuple[str, int], str] = {}
@@ -60,6 +61,7 @@ class Merged:
         about |= {key: value for key, value in report.trace.items() if key != "evidence"}
         self.events += int(report.trace.get("events", 0))
         self.findings += [_of_instance(instance.name, finding) for finding in report.findings]
+        self._pools |= outcome.pools
         self._groups[instance.name] = [g for g in outcome.groups if g.pool.name in self.shared]
         if outcome.exchanged is not None:
             self._took(instance.name, outcome.exchanged, report.findings)
@@ -121,7 +123,8 @@ class Merged:
         summary = self.summary + Counter(str(one.finding.severity) for one in more)
         counted = Counter((one.instance, str(one.finding.severity)) for one in more)
         instances = [_with(about, counted) for about in self.instances]
-        rules = sorted({*between.CODES, *across.CODES}) if self.shared else []
+        asked = self.shared & {DIRECT, *self._pools}
+        rules = sorted({*between.CODES, *across.CODES}) if asked else []
         said: dict[str, Any] = {
             "trace": {"path": self.folder, "events": self.events, "instances": instances},
             "between": {
@@ -132,12 +135,19 @@ class Merged:
             },
             "findings": self.findings + found,
             "not_evaluable": self.not_evaluable,
-            "inconclusive": [*self.inconclusive, *_left_open(loaded)],
+            "inconclusive": [*self.inconclusive, *self._unheard(), *_left_open(loaded)],
             "ratios": self.ratios.as_json(),
             "summary": {str(severity): summary[str(severity)] for severity in Severity},
         }
         self._carry(said["findings"], loaded)
         return said
+
+    def _unheard(self) -> list[str]:
+        """A misspelt name compares nothing, which must not look as if nothing was wrong."""
+        return [
+            f"no instance declares a pool {name}, so nothing was held against anything there"
+            for name in sorted(self.shared - {DIRECT} - self._pools)
+        ]
 
     def _carry(self, findings: list[dict[str, Any]], loaded: across.Across) -> None:
         """A finding about an export names who loaded it: there its consequences are."""

@@ -113,7 +113,10 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
         )
     for why in said["inconclusive"][:MOST_ROWS]:
         yield f"inconclusive: {shown(why)}"
-    yield ", ".join(f"{summary[str(s)]:,} {s}" for s in sorted(Severity, key=lambda s: -s.rank))
+    counts = [(summary[str(s)], str(s)) for s in sorted(Severity, key=lambda s: -s.rank)]
+    yield ", ".join(
+        f"{n:,} {word}{'s' * (n != 1)}" for n, word in counts if n or word == Severity.ERROR
+    )
 
 
 def blind(said: dict[str, Any]) -> list[tuple[str, list[str]]]:

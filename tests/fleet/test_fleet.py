@@ -234,6 +234,16 @@ def test_a_pool_that_is_not_said_to_be_shared_is_each_engines_own(run: Run, tmp_
     assert "between instances nothing was evaluated" in out
 
 
+def test_a_shared_pool_that_nobody_has_was_not_judged(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "tiers"
+    tier(root / "a.jsonl")
+    tier(root / "b.jsonl")
+    code, out, _ = run("check", root, "--shared", "remtoe", "--shared", "remote", "--workers", "1")
+    assert code == 4
+    assert "inconclusive: no instance declares a pool remtoe" in out
+    assert "declares a pool remote" not in out
+
+
 def test_what_is_no_file_is_no_instance(few: Path) -> None:
     os.mkfifo(few / "waits.jsonl")
     (few / "nowhere.jsonl").symlink_to("gone")
