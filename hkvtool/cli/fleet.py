@@ -113,11 +113,21 @@ def ingest(
         for source in sources
     ]
     failed = events = 0
+    taken: dict[str, str] = {}
     step = Ingest(output, host, rank, force)
     for kept in _asked(step, fleet, workers, None, f"filling {name_of(output)}"):
         if kept.error:
             failed += 1
             tell(kept.error, where=kept.source, hint=kept.hint)
+        elif (other := taken.setdefault(kept.path, kept.source)) != kept.source:
+            # --force is for what an earlier call has left, not for what came a moment ago.
+            failed += 1
+            tell(
+                f"it goes to the same place as {other}, and only one of them is there now",
+                where=plain(kept.path),
+                hint=f"ingest {kept.source} by itself with another --host or --rank, then {other}",
+            )
+            continue
         events += kept.events
     done = counted(len(fleet) - failed, "instance")
     print(f"{shown(plain(output))}: {done}, {counted(events, 'event')}", file=sys.stderr)
