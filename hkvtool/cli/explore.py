@@ -16,6 +16,7 @@ from hkvtool.cli.picking import root_finding
 from hkvtool.cli.traces import (
     Format,
     TraceArgument,
+    counted,
     place,
     print_json,
     print_line,
@@ -241,8 +242,9 @@ def _tell(seen: Exploration, chosen: Finding | None, proofs: Sequence[Scheduled]
     lanes = sorted({op.lane for op in window.ops})
     subject = f"{chosen.id} {chosen.code}: " if chosen else ""
     print_line(
-        f"{subject}{len(window.ops)} ops of {len(lanes)} lanes, {len(window.races)} pairs in no "
-        f"order, events {window.ops[0].pos:,} to {window.ops[-1].pos:,}"
+        f"{subject}{counted(len(window.ops), 'op')} of {counted(len(lanes), 'lane')}, "
+        f"{counted(len(window.races), 'pair')} in no order, "
+        f"events {window.ops[0].pos:,} to {window.ops[-1].pos:,}"
     )
     if chosen and not chosen.edge and not window.races:
         print_line("no order is left open: what this finding tells happened in the recorded one")
