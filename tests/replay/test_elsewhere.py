@@ -127,7 +127,9 @@ def test_a_sample_is_the_same_wherever_one_begins() -> None:
     assert len({tuple(sample(found, 5, n)[1]) for n in range(40)}) > 10
 
 
-def test_the_races_of_the_cases_are_found_with_others_as_alone(cases: Any, read_events: Reading) -> None:
+def test_the_races_of_the_cases_are_found_with_others_as_alone(
+    cases: Any, read_events: Reading
+) -> None:
     races = 0
     for case in islice(cases.values(), 0, None, 3):
         events = read_events(case.bad)
