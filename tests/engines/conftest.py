@@ -23,6 +23,8 @@ collect_ignore_glob = [
     for engine in ("vllm", "transformers", "lmcache")
     if importlib.util.find_spec(engine) is None
 ]
+if importlib.util.find_spec("vllm") is None:
+    collect_ignore_glob.append("test_no_deps.py")
 
 if importlib.util.find_spec("vllm") is not None:
     for _name in ("torchvision", "torchaudio", "torchcodec"):
