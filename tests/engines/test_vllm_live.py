@@ -71,7 +71,7 @@ def test_followed_while_it_runs(tmp_path: Path) -> None:
         assert running.wait(60) == 0
     finally:
         running.kill()
-    assert grown > 3, "it was followed, not read at its end"
+    assert grown > 1, "it was followed, not read at its end"
     whole = list(derive_reads(read_recording(folder)))
     assert _told(events) == _told(whole)
     assert len(events) > 1000 and not tail.count.rings.dropped and not tail.count.unreadable
