@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,19 +12,9 @@ from engines_sglang.sglang_cache import CORES, Engine
 from engines_sglang.sglang_host_load import HostLoad, host_differences
 from engines_sglang.sglang_requests import begin, end
 from engines_sglang.sglang_state import Folded
-from hkvtool.recorder.sglang.attach import attach
 from hkvtool.recorder.sglang.hooks import Hooks
 
 TOKENS = list(range(1, 41))
-
-
-@pytest.fixture
-def watched() -> Iterator[tuple[Folded, Hooks]]:
-    folded = Folded()
-    hooks = attach(folded, keyed=lambda digest: digest.hex()[:16])
-    yield folded, hooks
-    hooks.remove()
-    assert not hooks.failed
 
 
 def drive(

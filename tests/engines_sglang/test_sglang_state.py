@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,17 +10,7 @@ import pytest
 from engines_sglang.sglang_cache import CORES, Engine
 from engines_sglang.sglang_load import Load
 from engines_sglang.sglang_state import Folded, differences
-from hkvtool.recorder.sglang.attach import attach
 from hkvtool.recorder.sglang.hooks import Hooks
-
-
-@pytest.fixture
-def watched() -> Iterator[tuple[Folded, Hooks]]:
-    folded = Folded()
-    hooks = attach(folded, keyed=lambda digest: digest.hex()[:16])
-    yield folded, hooks
-    hooks.remove()
-    assert not hooks.failed
 
 
 def quiet(folded: Folded) -> None:

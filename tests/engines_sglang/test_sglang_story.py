@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -17,15 +16,6 @@ from hkvtool.recorder.sglang.hooks import Hooks
 HEAD = list(range(1, 25))
 LEFT, RIGHT = HEAD + list(range(1000, 1016)), HEAD + list(range(2000, 2016))
 NEW = [*HEAD, 3000, 3001, 3002, 3003, 3004]
-
-
-@pytest.fixture
-def watched() -> Iterator[tuple[Folded, Hooks]]:
-    folded = Folded()
-    hooks = attach(folded, keyed=lambda digest: digest.hex()[:16])
-    yield folded, hooks
-    hooks.remove()
-    assert not hooks.failed
 
 
 @pytest.mark.parametrize("core", CORES)

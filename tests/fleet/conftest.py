@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = root / f"host=h{number // 8}" / f"rank={number % 8}" / "engine.jsonl"
         run_engine(path, seed, fault)
     return root
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """A command of `hkvtool fleet`: its exit code and what it printed."""
+
+    def started(*args: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["fleet", *map(str, args)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return started

@@ -13,26 +13,12 @@ from typing import Any
 import pytest
 from conftest import Case
 
-from hkvtool.cli.app import main
 from hkvtool.fleet.asking import check_instance
 from hkvtool.fleet.instances import Instance, instances
 from hkvtool.fleet.processes import ask_here
 from hkvtool.model.errors import HkvError
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command of `hkvtool fleet`: its exit code and what it printed."""
-
-    def started(*args: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["fleet", *map(str, args)])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return started
 
 
 @pytest.fixture

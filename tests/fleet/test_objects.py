@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from conftest import Case
 
-from hkvtool.cli.app import main
 from hkvtool.fleet.instances import Instance, instances
 from hkvtool.fleet.objects import below, is_remote, listed, name_of, plain
 from hkvtool.recorder.recording import Recording
@@ -21,17 +20,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command of `hkvtool fleet` in this process: its exit code and what it printed."""
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same, in this process."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-
-    def started(*args: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["fleet", *map(str, args)])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return started
+    return run
 
 
 @pytest.fixture
