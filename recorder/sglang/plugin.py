@@ -41,3 +41,8 @@ def stop(recording: Any) -> bool:
         told |= bool(hooks.caches)
         hooks.remove()
     return told
+
+
+def geometry() -> list[Any]:
+    """What was told of pools and groups."""
+    return [e for hooks in _attached for e in hooks.tell.geometry]
