@@ -155,7 +155,7 @@ class CacheState:
         self.engine = f"tree{number}"
         self.suffix = "" if number == 1 else f".{number}"
         self.page = int(cache.page_size)
-        self.steps = Steps(hooks, self.page, TABLES * (number - 1))
+        self.steps = Steps(hooks, TABLES * (number - 1))
         self.window: int | None = None
         self.components: dict[str, Any] = {}
         """What the engine calls the parts of a node, by the pool they lie in."""

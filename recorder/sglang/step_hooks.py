@@ -74,7 +74,8 @@ def _plan(state: CacheState, batch: Any, starts: list[int], counts: list[int]) -
         if state.steps.knows(str(req.rid)):
             # A page begins where its first slot is taken.
             first = -start % state.page
-            rows.append((False, [p[at + first : at + count : state.page] for p in places]))
+            taken = slice(at + first, at + count, state.page)
+            rows.append((False, [[s // state.page for s in p[taken]] for p in places]))
         else:
             rows.append((True, _row(state, batch, req, start + count)))
         at += count
@@ -83,11 +84,10 @@ def _plan(state: CacheState, batch: Any, starts: list[int], counts: list[int]) -
 
 
 def _row(state: CacheState, batch: Any, req: Any, length: int) -> list[list[int]]:
-    """The first slot of every page that a request has, in each group."""
+    """Every page that a request has, in each group."""
     row = batch.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : length : state.page]
-    if state.swa is None:
-        return [row.tolist()]
-    return [row.tolist(), state.mapping[row.long()].tolist()]
+    groups = [row] if state.swa is None else [row, state.mapping[row.long()]]
+    return [(slots // state.page).tolist() for slots in groups]
 
 
 def checked_in(hooks: Hooks, seen: None, result: None, cache: Any, req: Any, **kw: Any) -> None:

@@ -4,7 +4,7 @@ have."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hkvtool.recorder.sglang.hooks import Hooks
@@ -22,18 +22,21 @@ APPEND, REPLACE = 0, 1
 """How a request's part of `tables` changes what it has."""
 
 Row = tuple[bool, Sequence[Sequence[int]]]
-"""Whether it is all that a request has, and the first slot of each page, group by group."""
+"""Whether it is all that a request has, and the blocks, group by group."""
+
+Event = dict[str, Any]
+Besides = tuple[Sequence[Event], Sequence[Event]]
+"""Accesses of a step that do not follow from its tables: before those that do, and behind."""
 
 
 class Steps:
     """Tells the steps of one cache."""
 
-    def __init__(self, hooks: Hooks, page: int, first_table: int) -> None:
+    def __init__(self, hooks: Hooks, first_table: int) -> None:
         self._hooks = hooks
-        self._page = page
         self._first = first_table
         self._known: set[str] = set()
-        self._planned: list[int] = []
+        self._planned: list[tuple[int, Besides]] = []
         self._handed: list[int] = []
         self._marked = False
 
@@ -46,22 +49,23 @@ class Steps:
         self._known.discard(req)
 
     def plan(
-        self, reqs: list[str], starts: list[int], counts: list[int], rows: Sequence[Row]
-    ) -> None:
-        """A batch is ready."""
+        self, reqs: list[str], starts: list[int], counts: list[int], rows: Sequence[Row],
+        besides: Besides = ((), ()),
+    ) -> None:  # fmt: skip
+        """A batch is ready. What it does `besides` is told of steps that say where they begin."""
         tables: list[int] = []
         for i, (whole, groups) in enumerate(rows):
             if whole or any(groups):
                 tables += (i, REPLACE if whole else APPEND, self._first, len(groups))
-                for slots in groups:
-                    tables.append(len(slots))
-                    tables += [slot // self._page for slot in slots]
+                for blocks in groups:
+                    tables.append(len(blocks))
+                    tables += blocks
         step = self._hooks.next_step()
         goes_on = (reqs, starts) == self._hooks.last and not any(whole for whole, _ in rows)
         self._known.update(reqs)
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         self._hooks.last = reqs, ends
-        self._planned.append(step)
+        self._planned.append((step, besides))
         tell = self._hooks.tell.dispatch
         if goes_on and counts == [1] * len(counts):
             tell(step, None, None, None, tables or None, None, None)
@@ -81,11 +85,15 @@ class Steps:
         planned, self._planned = self._planned, []
         if planned:
             self.mark()
-        for step in planned:
+        for step, (before, behind) in planned:
+            for event in before:
+                self._hooks.tell.event({**event, "step": step})
             self._hooks.tell.event(
                 {"ev": "buffer", "name": BLOCK_TABLE, "op": "read", "step": step}
             )
-        self._handed += planned
+            for event in behind:
+                self._hooks.tell.event({**event, "step": step})
+            self._handed.append(step)
 
     def handed_out(self) -> list[int]:
         """Steps that have begun since this was asked last."""
