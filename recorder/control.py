@@ -16,10 +16,10 @@ import struct
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.model.errors import HkvError
-from hkvtool.recorder.outcome import Off
 
 if TYPE_CHECKING:
     from hkvtool.recorder.session import Session
@@ -32,6 +32,9 @@ _LOOK = 0.5
 
 _PATIENCE = 5.0
 _LONGEST = 4096
+
+_YOUNG = 60.0
+"""Seconds."""
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -88,6 +91,8 @@ class Control:
         return listener
 
     def _run(self, listener: socket.socket | None) -> None:
+        with suppress(Exception):
+            _sweep(os.path.dirname(self._path))
         ears = [listener] if listener else []
         while True:
             try:
@@ -134,8 +139,22 @@ def ask(pid: int, request: dict[str, Any]) -> dict[str, Any]:
             connection.connect(path)
             connection.sendall(json.dumps(request).encode())
             answer: dict[str, Any] = json.loads(connection.recv(_LONGEST))
+    except ConnectionRefusedError:
+        raise HkvError(
+            f"process {pid} has not loaded hkvtool: nobody listens on its socket, which an earlier "
+            "process of this number has left", where=path, hint=hint,
+        ) from None  # fmt: skip
+    except TimeoutError:
+        raise HkvError(
+            f"process {pid} does not answer within {_PATIENCE:g} s", where=path,
+            hint="it may be stopped, or in a call that lets no other thread run: try again",
+        ) from None  # fmt: skip
     except (OSError, ValueError) as e:
-        raise Off.of(e, path).error() from e
+        said = (e.strerror if isinstance(e, OSError) else None) or "it closed the connection"
+        raise HkvError(
+            f"process {pid} cannot be asked: {said}", where=path,
+            hint="try again; if it still runs, only its own user and root may ask it",
+        ) from e  # fmt: skip
     return answer
 
 
@@ -157,6 +176,24 @@ def _is_heard(path: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def _sweep(folder: str) -> None:
+    """Take away sockets that nobody listens on: processes that were killed have left them. One
+    that was made just now may not be listened on yet."""
+    for entry in os.scandir(folder) if folder else ():
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            facts = entry.stat(follow_symlinks=False)
+            if not stat.S_ISSOCK(facts.st_mode) or time() - facts.st_mtime < _YOUNG:
+                continue
+            if os.path.exists(f"/proc/{entry.name.removesuffix('.sock')}"):
+                continue
+            # It may be of a process that another container has, and that is not to be waited for.
+            connection.setblocking(False)
+            try:
+                connection.connect(entry.path)
+            except ConnectionRefusedError:
+                os.unlink(entry.path)
 
 
 def family(pid: int) -> list[int]:

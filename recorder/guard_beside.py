@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import tempfile
 from contextlib import suppress
 from time import monotonic, monotonic_ns, sleep
 
+from hkvtool.model import left_behind
 from hkvtool.model.errors import HkvError
-from hkvtool.model.recording import GUARD_LOCK, remove_recording
+from hkvtool.model.recording import COMPLETE, GUARD_LOCK, INCOMPLETE, remove_recording
 from hkvtool.model.ring_format import Policy
 from hkvtool.recorder.environment import ATTACH, GUARD, JOIN, RECORD
 from hkvtool.recorder.outcome import Off
@@ -32,6 +34,15 @@ _PRIVATE_BYTES = 8 << 20
 """Of a thread's ring that only the guard reads."""
 
 _LOOK = 0.02
+
+MEMORY = "/dev/shm"
+"""Where what only the guard reads is, if it can be there."""
+
+_PREFIX, _NAME = "hkvtool-guard-", "g.hkv"
+_OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
+_LOCKS = tuple(os.path.join(_NAME, name) for name in (INCOMPLETE, COMPLETE, GUARD_LOCK))
+"""The engine holds one of the first two, the guard that still judges the last; in this order, so
+that nobody has the last for a moment when a guard that starts wants it."""
 
 
 class Beside:
@@ -83,12 +94,12 @@ class Beside:
 def private_recording() -> Recording | None:
     """A recording that only the guard reads; in memory where that can be."""
     settings = Settings(Policy.DROP, _PRIVATE_BYTES)
-    for place in ("/dev/shm", None):
+    for memory in (MEMORY, None):
         with suppress(OSError):
-            made = Recording.begin(
-                os.path.join(tempfile.mkdtemp(prefix="hkvtool-guard-", dir=place), "g.hkv"),
-                settings,
-            )
+            place = memory or tempfile.gettempdir()
+            left_behind.sweep(place, _OURS, _LOCKS)
+            folder = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+            made = Recording.begin(os.path.join(folder, _NAME), settings)
             if not isinstance(made, Off):
                 return made
             os.rmdir(os.path.dirname(made.where))

@@ -20,7 +20,7 @@ from hkvtool.model.ring_drain import RingDrain
 from hkvtool.model.ring_format import RingError
 from hkvtool.model.writers import RowsOf
 from hkvtool.recorder.guard import Guard, Mode
-from hkvtool.recorder.settings import Settings, SettingsError
+from hkvtool.recorder.settings import Settings
 from hkvtool.recorder.snapshot import snapshot
 from hkvtool.recorder.violation import Violation
 
@@ -179,5 +179,5 @@ class Following:
             triggers = Settings.read(self.folder).triggers
             if not triggers or any(code in reason.upper() for code in triggers):
                 snapshot(self.folder, reason)
-        except (HkvError, SettingsError, OSError) as e:
+        except (HkvError, OSError) as e:
             self._say(f"the rings were not saved: {e}")

@@ -13,7 +13,7 @@ from hkvtool.recorder.adapters import attach_imported, attach_later
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.session import current, say
-from hkvtool.recorder.settings import Settings, SettingsError, fresh_key, policy_of, read_key
+from hkvtool.recorder.settings import Settings, fresh_key, policy_of, read_key
 
 _SUFFIX, _SEALED = ".duckdb", ".hkv"
 
@@ -49,13 +49,8 @@ class record:
         if suffix == _SUFFIX and os.path.lexists(path) and not force:
             raise HkvError(f"{path} exists already", hint="force=True replaces it")
         self.output, self._force = os.path.abspath(path), force
-        try:
-            key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
-            settings = Settings(policy_of(policy), keep_tokens=keep_tokens, key=key)
-        except SettingsError as e:
-            raise HkvError(str(e)) from e
-        except OSError as e:
-            raise Off.of(e, os.fspath(hash_key or "")).error() from e
+        key = fresh_key() if hash_key is None else read_key(os.fspath(hash_key))
+        settings = Settings(policy_of(policy), keep_tokens=keep_tokens, key=key)
         session = current()
         if session.recording is not None and session.recording.folder:
             raise HkvError(f"this process records to {session.recording.folder} already")

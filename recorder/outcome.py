@@ -30,13 +30,16 @@ class Off:
     hint: str = ""
 
     @staticmethod
-    def of(error: Exception, where: str | os.PathLike[str]) -> Off:
+    def of(error: Exception, where: str | os.PathLike[str], doing: str = "record to") -> Off:
         """From what the system said."""
         path = os.fspath(where)
+        what = f"cannot {doing} {path}"
         if isinstance(error, OSError):
             said = error.strerror or str(error)
-            return Off(f"cannot record to {path}: {said}", path, _HINTS.get(error.errno or 0, ""))
-        return Off(f"cannot record to {path}: {type(error).__name__}: {error}", path)
+            return Off(f"{what}: {said}", path, _HINTS.get(error.errno or 0, ""))
+        if isinstance(error, HkvError):
+            return Off(f"{what}: {error.what}", path, error.hint)
+        return Off(f"{what}: {type(error).__name__}: {error}", path)
 
     def error(self) -> HkvError:
         """For callers that stop when there is no recording."""

@@ -19,7 +19,7 @@ from hkvtool.recorder.emitters import Emitter, make_emitter
 from hkvtool.recorder.folder import Folder, rings_of
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.ring import MIN_BYTES, RING_BYTES, Ring
-from hkvtool.recorder.settings import MAX_BYTES, Settings, SettingsError
+from hkvtool.recorder.settings import MAX_BYTES, Settings
 from hkvtool.recorder.snapshot import snapshot
 
 _ASIDE_BYTES = 1 << 18
@@ -103,7 +103,7 @@ class Recording:
             if not is_recording(path) or stage_of(path) is not Stage.RECORDING:
                 return Off(f"nobody records to {path}", path, "its recording has ended")
             settings = Settings.read(path)
-        except (OSError, SettingsError, HkvError) as e:
+        except (OSError, HkvError) as e:
             return Off.of(e, path)
         return Recording._with_room(Recording(path, settings, None))
 

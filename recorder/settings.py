@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import SETTINGS
 from hkvtool.model.ring_format import Policy
 from hkvtool.recorder.ring import RING_BYTES
@@ -29,7 +30,7 @@ _BY_ENVIRONMENT = {
 }  # fmt: skip
 
 
-class SettingsError(ValueError):
+class SettingsError(HkvError):
     """Settings that make no sense; says which."""
 
 
@@ -51,8 +52,7 @@ class Settings:
 
     @staticmethod
     def of_environment(environ: Mapping[str, str]) -> Settings:
-        """As the environment variables HKV_POLICY, HKV_RING_BYTES, … say. Raises SettingsError,
-        OSError where the key file cannot be read."""
+        """As the environment variables HKV_POLICY, HKV_RING_BYTES, … say. Raises SettingsError."""
         said: dict[str, Any] = {}
         for variable, name in _BY_ENVIRONMENT.items():
             text = environ.get(variable, "")
@@ -69,8 +69,6 @@ class Settings:
                     said[name] = text
                 else:
                     said[name] = int(text)
-            except SettingsError:
-                raise
             except ValueError:
                 raise SettingsError(f"{variable}={text} is no number of bytes") from None
         return Settings(**said)
@@ -117,9 +115,12 @@ def policy_of(text: str) -> Policy:
 
 
 def read_key(path: str) -> bytes:
-    """The key in a file, for recordings that are to be compared. Raises SettingsError, OSError."""
-    with open(path, "rb") as file:
-        key = file.read(65)
+    """The key in a file, for recordings that are to be compared. Raises SettingsError."""
+    try:
+        with open(path, "rb") as file:
+            key = file.read(65)
+    except OSError as e:
+        raise SettingsError(f"cannot read the key in {path}: {e.strerror or e}") from e
     if not 16 <= len(key) <= 64:
         raise SettingsError(f"{path}: a key has 16 to 64 bytes, as `head -c 32 /dev/urandom` gives")
     return key

@@ -40,7 +40,7 @@ def snapshot(folder: str, reason: str) -> str:
     try:
         os.mkdir(place, 0o700)
     except OSError as e:
-        raise Off.of(e, place).error() from e
+        raise Off.of(e, place, "save the rings to").error() from e
     try:
         shutil.copyfile(os.path.join(folder, INCOMPLETE), os.path.join(place, INCOMPLETE))
         # As a reader does: first the rings, then what a sealer has taken out of them meanwhile.
@@ -54,7 +54,7 @@ def snapshot(folder: str, reason: str) -> str:
     except (OSError, HkvError) as e:
         with suppress(OSError):
             remove_recording(place)
-        raise Off.of(e, place).error() from e
+        raise Off.of(e, place, "save the rings to").error() from e
     return place
 
 

@@ -131,12 +131,7 @@ def _alone(files: list[str], name: str) -> None:
 
 def _name(hash_key: Path | None) -> Callable[[bytes], str] | None:
     """Names under the key in a file; None for a key of this import's own. Raises HkvError."""
-    from hkvtool.recorder.settings import SettingsError, read_key
+    from hkvtool.recorder.settings import read_key
     from hkvtool.recorder.vllm.privacy import names_under
 
-    if hash_key is None:
-        return None
-    try:
-        return names_under(read_key(os.fspath(hash_key)))
-    except SettingsError as e:
-        raise HkvError(str(e)) from e
+    return None if hash_key is None else names_under(read_key(os.fspath(hash_key)))

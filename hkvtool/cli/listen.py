@@ -203,12 +203,9 @@ def _need_msgpack() -> None:
 
 def _settings(hash_key: Path | None) -> Settings:
     """A ring that takes whole replays at once, since nothing else needs the memory."""
-    from hkvtool.recorder.settings import Settings, SettingsError, fresh_key, read_key
+    from hkvtool.recorder.settings import Settings, fresh_key, read_key
 
-    try:
-        key = fresh_key() if hash_key is None else read_key(str(hash_key))
-    except SettingsError as e:
-        raise HkvError(str(e)) from e
+    key = fresh_key() if hash_key is None else read_key(str(hash_key))
     return Settings(ring_bytes=_RING_BYTES, max_bytes=4 * _RING_BYTES, key=key)
 
 

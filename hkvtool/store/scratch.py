@@ -9,11 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
-import stat
 import tempfile
 from contextlib import suppress
 from functools import cache
+
+from hkvtool.model import left_behind
 
 PREFIX = "hkvtool-"
 
@@ -52,37 +52,4 @@ def _sweep_once(place: str) -> None:
 
 def sweep(place: str) -> None:
     """Take away the folders of this user whose processes have ended."""
-    with os.scandir(place) as entries:
-        names = [e.name for e in entries if _OURS.fullmatch(e.name)]
-    for name in names:
-        with suppress(OSError):
-            _take_away(os.path.join(place, name))
-
-
-def _take_away(path: str) -> None:
-    """Remove a folder that is ours, was made here, and that nobody holds; never where a link
-    leads."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not _private(os.fstat(folder), stat.S_IFDIR):
-            return
-        lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            if not _private(os.fstat(lock), stat.S_IFREG):
-                return
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.lstat(path), os.fstat(folder)):
-                shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(lock)
-    finally:
-        os.close(folder)
-
-
-def _private(facts: os.stat_result, kind: int) -> bool:
-    """Whether this is of that kind, and of this user alone."""
-    return (
-        stat.S_IFMT(facts.st_mode) == kind
-        and facts.st_uid == os.geteuid()
-        and not facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    )
+    left_behind.sweep(place, _OURS, (LOCK,))

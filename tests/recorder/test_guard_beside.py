@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -241,3 +242,46 @@ def test_what_a_killed_engine_told_is_judged(tmp_path: Path) -> None:
     _, err = engine.communicate(timeout=60)
     assert err.count("handed out while it is still referenced") == 1
     assert [e.ev for e in read_recording(tmp_path / "r.hkv")] == ["pool", "alloc", "alloc"]
+
+
+GUARDED = """
+import sys
+from hkvtool.recorder import guard_beside, guarded
+
+guard_beside.MEMORY = sys.argv[1]
+watched = guarded.only_guarding()
+print(watched._beside.process.pid, watched.recorded.folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_is_left_where_engine_and_guard_were_killed_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HKV_")} | {"HKV_GUARD": "log"}
+
+    def engine() -> tuple[subprocess.Popen[str], int, Path]:
+        begun_now = subprocess.Popen(
+            [sys.executable, "-c", GUARDED, str(tmp_path)], env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert begun_now.stdout is not None
+        pid, folder = begun_now.stdout.readline().split()
+        return begun_now, int(pid), Path(folder).parent
+
+    (killed, beside, left), (runs, _, kept) = engine(), engine()
+    with killed, runs:
+        # First the guard: it would take the folder away when it sees that the engine has ended.
+        ended = os.pidfd_open(beside)
+        os.kill(beside, signal.SIGKILL)
+        select.select([ended], [], [], 60)
+        os.close(ended)
+        killed.kill()
+        killed.wait()
+        assert left.parent == tmp_path and left.exists()
+        monkeypatch.setattr(guard_beside, "MEMORY", str(tmp_path))
+        mine = guard_beside.private_recording()
+        assert mine is not None
+        assert not left.exists() and kept.exists()
+        mine.close()
+        guard_beside.discard(mine.folder)

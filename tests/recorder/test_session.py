@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import Stage, read_recording, stage_of
+from hkvtool.recorder import control
 from hkvtool.recorder.attaching import detach, processes
 from hkvtool.recorder.control import Control, ask, family, listening, socket_folder
 from hkvtool.recorder.folder import Folder
@@ -317,13 +319,13 @@ def test_folder_that_others_may_enter_is_not_used(
 
 
 def test_only_its_owner_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    control = Control(Session())
+    asked = Control(Session())
     mine, theirs = socket.socketpair()
     with mine, theirs:
         theirs.sendall(b'{"op": "status"}')
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         uid = os.getuid()
-        control._answer(mine)
+        asked._answer(mine)
         mine.close()
         said = theirs.recv(4096)
     assert bool(said) == (uid == 0), "root may; another user may not"
@@ -386,6 +388,56 @@ def test_the_socket_of_a_process_that_was_killed_is_nobody_s(
     left.bind(os.path.join(folder, f"{os.getppid()}.sock"))
     left.close()
     assert listening([os.getpid(), os.getppid()]) == []
+    with pytest.raises(HkvError, match="has not loaded hkvtool: nobody listens") as refused:
+        processes(os.getppid())
+    assert "HKV_ATTACH=1" in refused.value.hint and "record to" not in str(refused.value)
     Control(Session()).start()
     assert listening([os.getpid(), os.getppid()]) == [os.getpid()]
     assert ask(os.getpid(), {"op": "status"})["ok"]
+
+
+def test_one_that_closes_or_does_not_answer_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HKV_SOCKETS", str(tmp_path))
+    monkeypatch.setattr(control, "_PATIENCE", 0.2)
+    folder = socket_folder(make=True)
+    assert folder is not None
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.join(folder, f"{os.getpid()}.sock"))
+        listener.listen(4)
+        with pytest.raises(HkvError, match="does not answer") as silent:
+            ask(os.getpid(), {"op": "status"})
+        assert "try again" in silent.value.hint
+        listener.accept()[0].close()
+        closer = threading.Thread(target=lambda: listener.accept()[0].close())
+        closer.start()
+        with pytest.raises(HkvError, match="cannot be asked: ") as closed:
+            ask(os.getpid(), {"op": "status"})
+        closer.join()
+        assert closed.value.hint
+
+
+def test_sockets_that_killed_processes_left_are_swept_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HKV_SOCKETS", str(tmp_path))
+    folder = socket_folder(make=True)
+    assert folder is not None
+    # Numbers that no process of this machine can have: processes of another container may.
+    with socket.socket(socket.AF_UNIX) as far:
+        places = [Path(folder, f"{2**22 + n}.sock") for n in range(3)]
+        far.bind(str(places[0]))
+        far.listen(1)
+        for place in places[1:]:
+            with socket.socket(socket.AF_UNIX) as killed:
+                killed.bind(str(place))
+        mine, other = Path(folder, f"{os.getpid()}.sock"), Path(folder, "4194999.sock")
+        mine.touch()
+        other.write_text("no socket")
+        for place in (places[0], places[1], other):
+            os.utime(place, (0, 0))
+        control._sweep(folder)
+    left = {place.name for place in Path(folder).iterdir()}
+    # The second was made a moment ago: who made it may be about to listen.
+    assert left == {places[0].name, places[2].name, mine.name, other.name}
