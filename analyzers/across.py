@@ -160,6 +160,8 @@ class _Judged:
     def _exported(self, name: str, moved: Moved) -> None:
         for i in range(len(moved.blocks)):
             side = Side(name, moved, i)
+            if moved.pool == DIRECT and side.hash is None:
+                continue
             self.out.counts["exports"] += 1
             if side.hash is not None:
                 key = moved.pool, moved.group, side.hash

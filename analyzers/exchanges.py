@@ -313,9 +313,14 @@ class _Reading:
             moved.key = next((one for one in known if one is not None), None)
 
     def _load(self, moved: Moved, home: Group, by_lookup: bool) -> None:
-        """What the lookup behind a load believed to find where."""
+        """What the lookup behind a load believed to find where. An engine may publish before it
+        loads: then the hash is known by now, and what it leads to is not of its own making."""
         for i, block in enumerate(moved.blocks):
             self._last_load[home.name, block] = moved, i
+            mine = self._device.pop((home.name, block), None)
+            if mine is not None:
+                mine[0].hashes[mine[1]] = None
+            moved.hashes[i] = moved.hashes[i] or self._hash(home, block)
         asked = self._asked.get(moved.req or "")
         if asked is None:
             moved.check = self._resumed.get(moved.req or "")

@@ -17,6 +17,8 @@ Around = Callable[..., Any]
 
 _MARK = "__hkvtool_original__"
 
+_UNBOUND = (classmethod, staticmethod)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -30,7 +32,7 @@ class Target:
 
     @property
     def function(self) -> Any:
-        return self.original.__func__ if isinstance(self.original, classmethod) else self.original
+        return self.original.__func__ if isinstance(self.original, _UNBOUND) else self.original
 
 
 def find(owner: Any, name: str, parameters: Sequence[str] = ()) -> Target | str:
@@ -38,7 +40,7 @@ def find(owner: Any, name: str, parameters: Sequence[str] = ()) -> Target | str:
     original = inspect.getattr_static(owner, name, None)
     if original is None:
         return f"{_named(owner)} has no {name}"
-    function = original.__func__ if isinstance(original, classmethod) else original
+    function = original.__func__ if isinstance(original, _UNBOUND) else original
     if not callable(function):
         return f"{_named(owner)}.{name} is no function"
     plain = getattr(function, _MARK, function)
@@ -56,7 +58,8 @@ def wrap(target: Target, wrapper: Callable[..., Any]) -> None:
     """Put `wrapper`, which calls ``target.function`` itself, in its place."""
     functools.update_wrapper(wrapper, target.function)
     setattr(wrapper, _MARK, target.function)
-    put: Any = classmethod(wrapper) if isinstance(target.original, classmethod) else wrapper
+    kind = next((kind for kind in _UNBOUND if isinstance(target.original, kind)), None)
+    put: Any = wrapper if kind is None else kind(wrapper)
     setattr(target.owner, target.name, put)
 
 

@@ -155,6 +155,9 @@ POINTS = (
         worker.step_begun("step begun", marks=True), NOTHING,
     ),
     ChokePoint(
+        "loads begun", _RUNNER, "maybe_get_kv_connector_output", (), worker.loads_begun, NOTHING
+    ),
+    ChokePoint(
         "caches made (V2)", _RUNNER2, "initialize_kv_cache", ("kv_cache_config",),
         worker.caches_made, NOTHING,
     ),

@@ -9,6 +9,7 @@ from hkvtool.recorder.vllm import specs
 from hkvtool.recorder.vllm.geometry import layout
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.pool_state import PoolState
+from hkvtool.recorder.vllm.weights import weights_of
 
 
 def engine_name() -> str:
@@ -22,6 +23,7 @@ def declare(hooks: Hooks, manager: Any) -> None:
     if getattr(manager, "enable_kv_cache_events", False):
         hooks.sees("wire")
     hooks.begin(engine_name())
+    _tell_weights(hooks)
     config = manager.kv_cache_config
     worker = hooks.worker_config(config)
     layers: dict[str, dict[str, Any]] = {}
@@ -32,6 +34,20 @@ def declare(hooks: Hooks, manager: Any) -> None:
         engine = engine or state.name
         state.first_table = first
         _declare_group(hooks, state, one, worker or config, layers)
+
+
+def _tell_weights(hooks: Hooks) -> None:
+    """Which weights the engine has, once; by now their files are here."""
+    config, hooks.serves = hooks.serves, None
+    if config is None:
+        return
+    try:
+        found = weights_of(config)
+    except Exception as e:
+        hooks.log.warning("which weights the model has is not told: %s", e)
+        return
+    if found is not None:
+        hooks.tell.event({"ev": "weights", "version": hooks.keyed.text(found)})
 
 
 def group_name(config: Any, number: int, pool: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hkvtool.recorder.vllm.load_hooks import LOADS
+
 if TYPE_CHECKING:
     from hkvtool.recorder.vllm.pool_state import PoolState
 
@@ -31,15 +33,17 @@ class Read:
 
 @dataclass
 class Plan:
-    """What to read before a step and behind it, and requests that somebody looks for."""
+    """What to read before a step and behind it, and requests that somebody looks for. What is
+    loaded within the step is there only behind it."""
 
     before: list[Read] = field(default_factory=list)
+    loaded: list[Read] = field(default_factory=list)
     behind: list[Read] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
-        return not (self.before or self.behind or self.wanted)
+        return not (self.before or self.loaded or self.behind or self.wanted)
 
 
 def plan(scheduler: Any, out: Any, state: PoolState, wants: Wanted) -> Plan:
@@ -63,13 +67,19 @@ def plan(scheduler: Any, out: Any, state: PoolState, wants: Wanted) -> Plan:
     if not passing and not resumed:
         return made
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    loads = {(load["req"], load["group"]): set(load["blocks"]) for load in getattr(out, LOADS, ())}
     for number, manager in enumerate(managers):
         unit = state.units.get(number, 0)
         if not unit:
             continue
         for req in resumed:
             blocks = manager.req_to_blocks.get(req, ())[: starts[req] // unit]
-            _add(made.before, state, number, req, blocks, wants)
+            come = loads.get((req, state.group(number)), frozenset())
+            there = [block for block in blocks if block.block_id not in come]
+            _add(made.before, state, number, req, there, wants)
+            if come:
+                coming = [block for block in blocks if block.block_id in come]
+                _add(made.loaded, state, number, req, coming, wants)
         for req, start, end in passing:
             first, last = start // unit, end // unit
             if first < last:

@@ -93,9 +93,10 @@ class Fingerprints:
             self._take(made.before, "resume")
 
     def after(self, out: Any) -> None:
-        """What the step has completed and the engine has published."""
+        """What was loaded within the step, and what it completed and the engine has published."""
         made: Plan | None = getattr(out, PLAN, None)
         if made is not None:
+            self._take(made.loaded, "load")
             self._take(made.behind, "publish")
 
     def _apart(self, out: Any) -> None:

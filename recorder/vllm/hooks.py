@@ -53,6 +53,8 @@ class Hooks(Attachment):
         self.transfers: Any = None
         """The transfers of the connector's worker in this process, if there is one."""
         self.loads = Loads(self)
+        self.serves: Any = None
+        """The config of the engine in this process, until its weights were told."""
         self.prints: Any = None
         """What fingerprints blocks; None where nobody asked yet, False where nothing is to be."""
         self.rounds: Any = None

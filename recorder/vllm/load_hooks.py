@@ -2,14 +2,16 @@
 
 A connector says how many tokens it has, and the engine gives blocks for them; how they are filled
 only the connector knows. One that loads meanwhile has begun when the blocks are there, and has
-ended when the engine is told so. One that loads within a step has filled them before the step
-reads: the engine waits for each layer's part where it needs it, and what a worker clears comes
-before. Connectors that tell of their transfers in detail (`transfer_hooks`) are left to them.
+ended when the engine is told so. One that loads within a step is called before the step runs, and
+has filled them before the step reads: what comes layer by layer the engine waits for where it needs
+it, and what a worker clears comes before. Connectors that tell of their transfers in detail
+(`transfer_hooks`) are left to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ class Loads:
         self._under_way: dict[str, list[tuple[str, list[int]]]] = {}
         """Handles and blocks by request."""
         self._number = 0
+        self.within: list[dict[str, Any]] = []
+        """In the worker: loads of the step at hand that have begun."""
+        self.watched = False
+        """Whether it is seen that the connector has been called for them."""
 
     def begin(self, scheduler: Any, out: Any) -> None:
         """A step has been planned: tell what is promised, or have its worker tell it."""
@@ -111,10 +117,53 @@ class Loads:
 
 
 def tell_within(hooks: Hooks, step: int, out: Any, lane: str) -> None:
-    """In the worker: the loads of a step, done before it reads."""
-    for event in getattr(out, LOADS, ()):
-        hooks.tell.event({**event, "step": step, "actor": lane})
-        hooks.tell.event({"ev": "load_end", "handle": event["handle"], "actor": lane})
+    """In the worker: the loads of a step begin."""
+    hooks.loads.within = [
+        {**event, "step": step, "actor": lane} for event in getattr(out, LOADS, ())
+    ]
+    for event in hooks.loads.within:
+        hooks.tell.event(event)
+
+
+def end_within(hooks: Hooks, *, ok: bool = True) -> int | None:
+    """In the worker: they are over, before their step reads; says which step that is. Where the
+    connector raised there is no saying which of them came."""
+    step = None
+    within, hooks.loads.within = hooks.loads.within, []
+    for event in within:
+        step = event["step"]
+        end = {"ev": "load_end", "handle": event["handle"], "actor": event["actor"]}
+        if not ok:
+            end |= {"ok": False, "failed": event["blocks"]}
+        hooks.tell.event(end)
+    return step
+
+
+class Called(AbstractContextManager[Any]):
+    """The connector around a step: where it is entered the step's loads are over, or it raises."""
+
+    def __init__(self, hooks: Hooks, inner: Any, then: Callable[[Hooks, int], None]) -> None:
+        self._hooks, self._inner, self._then = hooks, inner, then
+
+    def __enter__(self) -> Any:
+        try:
+            found = self._inner.__enter__()
+        except BaseException:
+            self._over(ok=False)
+            raise
+        self._over(ok=True)
+        return found
+
+    def __exit__(self, *raised: Any) -> Any:
+        return self._inner.__exit__(*raised)
+
+    def _over(self, *, ok: bool) -> None:
+        try:
+            step = end_within(self._hooks, ok=ok)
+            if step is not None and ok:
+                self._then(self._hooks, step)
+        except Exception as e:
+            self._hooks.fail("loads begun", e)
 
 
 def loads_done(hooks: Hooks, original: Any) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hkvtool.recorder.vllm.declare import engine_name
 from hkvtool.recorder.vllm.hooks import Hooks
-from hkvtool.recorder.vllm.load_hooks import tell_within
+from hkvtool.recorder.vllm.load_hooks import Called, end_within, tell_within
 from hkvtool.recorder.vllm.scheduler_hooks import STEP
 
 DEVICE = "device"
@@ -38,7 +38,8 @@ def caches_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
 
 
 def process_is(hooks: Hooks, vllm_config: Any) -> None:
-    """Which of several engines this process is of, and what that engine publishes."""
+    """Which of several engines this process is of, what it serves, and what it publishes."""
+    hooks.serves = vllm_config
     wire = vllm_config.kv_events_config
     if wire is not None and wire.enable_kv_cache_events:
         hooks.sees("wire")
@@ -89,7 +90,8 @@ def step_begun(name: str, *, marks: bool) -> Callable[[Hooks, Any], Callable[...
                     hooks.worker_step = step
                     _tell_before(hooks, step, scheduler_output)
                     tell_within(hooks, step, scheduler_output, DEVICE)
-                    if marks:
+                    if marks and not (hooks.loads.within and hooks.loads.watched):
+                        end_within(hooks)
                         _tell_begin(hooks, step)
             except Exception as e:
                 hooks.fail(name, e)
@@ -104,14 +106,30 @@ def transfers_begun(hooks: Hooks, original: Any) -> Callable[..., Any]:
     """The other runner flushes stores and starts loads behind what was cleared and copied."""
 
     def wrapper(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, scheduler_output, *args, **kwargs)
+        ok = False
         try:
-            step = getattr(scheduler_output, STEP, None)
-            if step is not None:
-                _tell_begin(hooks, step)
-        except Exception as e:
-            hooks.fail("transfers begun", e)
+            result = original(self, scheduler_output, *args, **kwargs)
+            ok = True
+        finally:
+            try:
+                end_within(hooks, ok=ok)
+                step = getattr(scheduler_output, STEP, None)
+                if step is not None and ok:
+                    _tell_begin(hooks, step)
+            except Exception as e:
+                hooks.fail("transfers begun", e)
         return result
+
+    return wrapper
+
+
+def loads_begun(hooks: Hooks, original: Any) -> Callable[..., Any]:
+    """The connector is called before the step runs: what is loaded within it comes then."""
+    hooks.loads.watched = True
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        return Called(hooks, found, _tell_begin) if hooks.loads.within else found
 
     return wrapper
 
