@@ -21,7 +21,6 @@ from hkvtool.engine.workload import Request
 from hkvtool.fleet.asking import check_instance
 from hkvtool.fleet.ingesting import Ingest
 from hkvtool.fleet.instances import Instance
-from hkvtool.model.errors import HkvError
 
 _DAY = 86_400
 
@@ -83,8 +82,8 @@ def fleet_costs(
         kept = [Ingest(str(Path(place, "fleet")))(source) for source in sources]
         ingest = process_time() - started
         for one in kept:
-            if one.error:
-                raise HkvError(one.error, where=one.source)
+            if one.trouble is not None:
+                raise one.trouble
         events = sum(one.events for one in kept)
         parquet = sum(os.stat(one.path).st_size for one in kept)
         started = process_time()

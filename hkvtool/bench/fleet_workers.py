@@ -65,8 +65,9 @@ def scaling(
 
 def _said(outcome: Outcome, events: int) -> str:
     report = outcome.report
-    if report is None:
-        raise HkvError(outcome.error, where=outcome.instance.name)
+    if outcome.trouble is not None:
+        raise outcome.trouble
+    assert report is not None
     if report.trace["events"] != events:
         raise HkvError("not all events were checked", where=outcome.instance.name)
     return repr(report.as_json())

@@ -146,7 +146,7 @@ def command(
         except TraceError as e:
             worst.append(Exit.UNREADABLE)
             tell(e.what, where=e.where or name, hint=e.hint)
-            checked = Checked(name, None, error=e.what)
+            checked = Checked(name, None, trouble=e.said)
         if checked.report is not None:
             worst.append(verdict(checked.report, fail_on))
         if format in (Format.SARIF, Format.JUNIT):

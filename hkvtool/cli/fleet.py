@@ -116,9 +116,9 @@ def ingest(
     taken: dict[str, str] = {}
     step = Ingest(output, host, rank, force)
     for kept in _asked(step, fleet, workers, None, f"filling {name_of(output)}"):
-        if kept.error:
+        if kept.trouble:
             failed += 1
-            tell(kept.error, where=kept.source, hint=kept.hint)
+            _tell(kept.trouble.said, kept.source)
         elif (other := taken.setdefault(kept.path, kept.source)) != kept.source:
             # --force is for what an earlier call has left, not for what came a moment ago.
             failed += 1
@@ -177,7 +177,7 @@ def check(
     for outcome in _outcomes(folder, workers, ray, pools):
         if outcome.report is None:
             worst.add(Exit.UNREADABLE)
-            tell(outcome.error, where=outcome.instance.name)
+            _tell(outcome.said, outcome.instance.name)
         else:
             keep_rules(outcome.report, *chosen)
             worst.add(check_verdict(outcome.report, fail_on))
@@ -202,6 +202,15 @@ def check(
         _print_each(kept, format, fail_on)
     order = (Exit.UNREADABLE, Exit.FINDINGS, Exit.INCONCLUSIVE, Exit.OK)
     return next(code for code in order if code in worst)
+
+
+def _tell(said: dict[str, Any], name: str) -> None:
+    """What is wrong with one of many, which costs the others nothing."""
+    where = said.get("where", "")
+    tell(
+        said["error"], where=where if name in where else f"{name}: {where}" if where else name,
+        hint=said.get("hint", ""),
+    )  # fmt: skip
 
 
 def _counts(finding: dict[str, Any], fail_on: FailOn) -> bool:
@@ -233,28 +242,25 @@ def why(
     for answer in _asked(
         WhyAsked(request), _fleet(folder), workers, ray, f"asking {name_of(folder)}"
     ):
-        if answer.error:
+        if answer.trouble:
             failed = True
-            tell(answer.error, where=answer.instance.name)
-        elif answer.found is not None:
+            _tell(answer.as_json(), answer.instance.name)
+        if answer.trouble or answer.found is not None:
             answers.append(answer)
-    if not answers and not failed:
+    if not answers:
         raise HkvError(f"no instance of {plain(folder)} knows a request {request!r}")
     if format is Format.JSON:
         print_json(
-            [
-                {"instance": a.instance.name, "asked_for": request, **a.found.as_json()}
-                for a in answers
-                if a.found is not None
-            ]
+            [{"instance": a.instance.name, "asked_for": request, **a.as_json()} for a in answers]
         )
     else:
         print_table(
             ("instance", "verdict", ""),
             [
                 (a.instance.name, a.found.verdict.value, a.found.sentence)
-                for a in answers
                 if a.found is not None
+                else (a.instance.name, "unreadable", "; ".join(a.as_json().values()))
+                for a in answers
             ],
             tall=True,
         )
@@ -300,7 +306,7 @@ def report(
     merged.take(_outcomes(folder, workers, ray, pools))
     failed = [about for about in merged.instances if "error" in about]
     for about in failed:
-        tell(about["error"], where=about["instance"])
+        _tell(about, about["instance"])
     with writing(output, force=force) as stream:
         stream.write(fleet_html(merged.as_json()).encode())
     print(f"{shown(output)}: {counted(len(merged.instances), 'instance')}", file=sys.stderr)
@@ -384,7 +390,7 @@ def _print_each(kept: list[Outcome], format: CheckFormat, fail_on: FailOn) -> No
     """In the formats that know several files."""
     from hkvtool.report.checked import Checked
 
-    checked = [Checked(o.instance.name, o.report, error=o.error) for o in kept]
+    checked = [Checked(o.instance.name, o.report, trouble=o.said) for o in kept]
     if format is CheckFormat.SARIF:
         from hkvtool.report.sarif import sarif
 

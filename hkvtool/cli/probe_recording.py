@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hkvtool.cli.errors import tell
 from hkvtool.model.errors import HkvError
 from hkvtool.model.recording import Stage, stage_of
-from hkvtool.model.text import shown
 
 if TYPE_CHECKING:
     from hkvtool.model.findings import Finding
@@ -54,7 +53,7 @@ class Snapshots:
             try:
                 divergence.links |= self._read(divergence, place)
             except HkvError as e:
-                print(f"hkvtool: {shown(place)}: {shown(e.what)}", file=sys.stderr)
+                tell(e.what, where=place, hint=e.hint)
 
     def _read(self, divergence: Divergence, place: str) -> dict[str, Any]:
         from hkvtool.analyzers import check

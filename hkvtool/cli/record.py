@@ -183,7 +183,7 @@ def _snapshot(folder: str) -> str:
     try:
         return f"hkvtool: snapshot in {snapshot(folder, 'signal')}"
     except HkvError as e:
-        return f"hkvtool: no snapshot: {e.what}"
+        return f"hkvtool: no snapshot: {e.line}"
 
 
 def _tell_end(ended: Ended, lasted: float) -> None:

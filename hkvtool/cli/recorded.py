@@ -128,6 +128,8 @@ def ending(folder: str, output: Path, *, force: bool) -> int:
             if empty:
                 print("  hint: `hkvtool doctor` says what would be recorded, run it with the "
                       "program's own Python", file=sys.stderr)  # fmt: skip
+            elif e.hint:
+                print(f"  hint: {shown(e.hint)}", file=sys.stderr)
             continue
         for problem in count.problems():
             print(f"hkvtool: {shown(problem)}", file=sys.stderr)

@@ -23,26 +23,37 @@ from hkvtool.store.identity import request_in
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check of one instance came to; `report` is None where `error` says why. `groups` and
+    """What a check of one instance came to; `report` is None where `trouble` says why. `groups` and
     `pools` are what it declared and `exchanged` what it gave and took, to be held against other
     instances."""
 
     instance: Instance
     report: Report | None
-    error: str = ""
+    trouble: HkvError | None = None
     groups: Sequence[Any] = ()
     exchanged: Exchanges | None = None
     pools: frozenset[str] = frozenset()
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The trouble, in the words of JSON; empty where there is none."""
+        return {} if self.trouble is None else self.trouble.said
 
 
 @dataclass(frozen=True)
 class Answer:
     """What one instance has to say of a request; `found` is None where it knows none of that id,
-    or where `error` says why."""
+    or where `trouble` says why."""
 
     instance: Instance
     found: Why | None
-    error: str = ""
+    trouble: HkvError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What it says of the request, or why it says nothing."""
+        if self.found is not None:
+            return self.found.as_json()
+        return {} if self.trouble is None else self.trouble.said
 
 
 @dataclass(frozen=True)
@@ -63,13 +74,18 @@ class Check:
                 report = check_alone(trace, here) if here else check_trace(trace)
                 exchanged = exchanges(trace, here | (self.shared & {DIRECT}))
                 pools = frozenset(str(e.get("pool")) for e in trace.control if e.ev == "pool")
-                return Outcome(instance, report, "", groups, exchanged, pools)
+                return Outcome(instance, report, None, groups, exchanged, pools)
         except HkvError as e:
-            return Outcome(instance, None, e.what)
+            return Outcome(instance, None, e)
         except MemoryError:
-            return Outcome(
-                instance, None, "checking it takes more memory than a process may have"
-            )  # fmt: skip
+            return Outcome(instance, None, _too_large("checking"))
+
+
+def _too_large(doing: str) -> HkvError:
+    return HkvError(
+        f"{doing} it takes more memory than a process may have",
+        hint="fewer --workers have more each; or ask this trace by itself, outside the fleet",
+    )
 
 
 check_instance = Check()
@@ -92,6 +108,6 @@ class WhyAsked:
                 found = why(trace.events(), name)
                 return Answer(instance, found if found.span[1] else None)
         except HkvError as e:
-            return Answer(instance, None, e.what)
+            return Answer(instance, None, e)
         except MemoryError:
-            return Answer(instance, None, "asking it takes more memory than a process may have")
+            return Answer(instance, None, _too_large("asking"))

@@ -29,13 +29,12 @@ _UNSAFE = re.compile(r"[^\w.+-]")
 
 @dataclass(frozen=True)
 class Kept:
-    """Where one source went; `error` says why it went nowhere."""
+    """Where one source went; `trouble` says why it went nowhere."""
 
     source: str
     path: str = ""
     events: int = 0
-    error: str = ""
-    hint: str = ""
+    trouble: HkvError | None = None
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,15 @@ class Ingest:
             with open_instance(source.path) as trace:
                 return self._written(source, trace)
         except HkvError as e:
-            return Kept(source.path, error=e.what, hint=e.hint)
+            return Kept(source.path, trouble=e)
         except OSError as e:
-            return Kept(source.path, error=f"cannot write it: {e.strerror or e}")
+            return Kept(
+                source.path,
+                trouble=HkvError(
+                    f"cannot write it: {e.strerror or e}", where=str(e.filename or self.folder),
+                    hint="name another folder with -o",
+                ),
+            )  # fmt: skip
 
     def _written(self, source: Instance, trace: Trace) -> Kept:
         name = self._name(source, trace)

@@ -56,7 +56,7 @@ class Merged:
                                  "rank": instance.rank, "time": instance.time}  # fmt: skip
         self.instances.append(about)
         if report is None:
-            about["error"] = outcome.error
+            about |= outcome.said
             return
         about |= {key: value for key, value in report.trace.items() if key != "evidence"}
         self.events += int(report.trace.get("events", 0))

@@ -39,6 +39,17 @@ class HkvError(Exception):
         self.hint = hint
         self.exit_code = exit_code
 
+    @property
+    def said(self) -> dict[str, str]:
+        """What it says, by the names that JSON has for it, without what is empty."""
+        said = {"error": self.what, "where": self.where, "hint": self.hint}
+        return {key: text for key, text in said.items() if text}
+
+    @property
+    def line(self) -> str:
+        """What happened and what to do next, where there is room for a line only."""
+        return f"{self.what} ({self.hint})" if self.hint else self.what
+
 
 class TraceError(HkvError):
     """A trace that cannot be read."""

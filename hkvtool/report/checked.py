@@ -13,7 +13,8 @@ from hkvtool.model.text import event_line
 
 @dataclass(slots=True)
 class Checked:
-    """`report` is None where the trace could not be read, and `error` says why.
+    """`report` is None where the trace could not be read, and `trouble` says why: `error`, and
+    where there is more to say `where` and `hint`.
 
     `events` are those that the root findings name. `lines` says that positions are line numbers
     of the file.
@@ -22,11 +23,17 @@ class Checked:
     name: str
     report: Report | None
     events: Mapping[int, Event] = field(default_factory=dict)
-    error: str = ""
+    trouble: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lines(self) -> bool:
         return self.name.endswith((".jsonl", ".json"))
+
+    @property
+    def error(self) -> str:
+        """The trouble for a person: what, where, and what to do next."""
+        more = [f"{key}: {self.trouble[key]}" for key in ("where", "hint") if key in self.trouble]
+        return "\n".join([self.trouble.get("error", ""), *more])
 
     @property
     def uri(self) -> str:

@@ -78,6 +78,15 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     number = len(about["instances"])
     noun = "instance" if number == 1 else "instances"
     yield f"{shown(about['path'])}: {number:,} {noun}, {about['events']:,} events"
+    unread = [one for one in about["instances"] if "error" in one]
+    if unread:
+        yield ""
+        yield f"{len(unread):,} of {number:,} {noun} could not be read"
+    for one in unread[:MOST_ROWS]:
+        yield f"  {shown(one['instance'])}: {shown(one['error'])}"
+        for key in ("where", "hint"):
+            if key in one:
+                yield f"    {key}: {shown(one[key])}"
     found = kinds(said)
     for kind in found[:MOST_ROWS]:
         group = f" in {shown(kind.group)}" if kind.group else ""

@@ -40,7 +40,9 @@ def github_lines(checked: Checked) -> Iterator[str]:
 def _message(checked: Checked, findings: list[Finding]) -> str:
     first = findings[0]
     lines = [shown(first.message)]
-    lines += [f"{role} {pos}: {text}" for role, pos, text in checked.moments(first)]
+    lines += [
+        f"{role} {pos}: {text}".removesuffix(": ") for role, pos, text in checked.moments(first)
+    ]
     lines.append(f"fix: {first.fix}")
     if first.caused:
         lines.append(f"{len(first.caused)} more follow from it")

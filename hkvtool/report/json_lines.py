@@ -10,7 +10,7 @@ from hkvtool.report.checked import Checked
 def json_line(checked: Checked) -> str:
     """One trace; in plain ASCII, so that nothing in it reaches a terminal as it is."""
     if checked.report is None:
-        return json.dumps({"trace": {"path": checked.name}, "error": checked.error})
+        return json.dumps({"trace": {"path": checked.name}, **checked.trouble})
     said = checked.report.as_json()
     said["trace"] = {**said["trace"], "path": checked.name}
     return json.dumps(said)

@@ -86,5 +86,7 @@ def _case(
 
 def _told(checked: Checked, finding: Finding) -> str:
     lines = [f"{finding.severity} {finding.id}: {shown(finding.message)}"]
-    lines += [f"  {role:<8}{pos:>7}  {text}" for role, pos, text in checked.moments(finding)]
+    lines += [
+        f"  {role:<8}{pos:>7}  {text}".rstrip() for role, pos, text in checked.moments(finding)
+    ]
     return "\n".join([*lines, f"  fix: {finding.fix}"])

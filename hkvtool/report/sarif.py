@@ -43,7 +43,10 @@ def _run(checked: Checked) -> dict[str, Any]:
         "artifacts": [{"location": {"uri": checked.uri}}],
     }  # fmt: skip
     if report is None:
-        said = {"level": "error", "message": {"text": shown(checked.error)}}
+        said = {
+            "level": "error",
+            "message": {"text": "\n".join(map(shown, checked.error.splitlines()))},
+        }
         run["invocations"] = [
             {"executionSuccessful": False, "toolExecutionNotifications": [said]}
         ]  # fmt: skip

@@ -473,7 +473,7 @@ class Tui(Asking):
         try:
             self.save_picture(target, force=False)
         except HkvError as e:
-            self.notify(shown(e.what), severity="error", markup=False)
+            self.notify(shown(e.line), severity="error", markup=False)
         else:
             self.notify(f"saved {shown(target)}", markup=False)
 

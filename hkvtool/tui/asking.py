@@ -32,8 +32,7 @@ class Asking(Travelling):
             try:
                 then(found)
             except HkvError as e:
-                hint = f" ({e.hint})" if e.hint else ""
-                self.notify(shown(e.what + hint), severity="error", markup=False)
+                self.notify(shown(e.line), severity="error", markup=False)
 
         self.push_screen(Prompt(words_, text, examples), answered)
 

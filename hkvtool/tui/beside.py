@@ -55,7 +55,7 @@ def main(recording: str, log: str, folder: str) -> int:
                 return Exit.INTERNAL
             return GOES_ON if app.goes_on else Exit.OK
     except HkvError as e:
-        print(f"hkvtool: {e.what}", file=sys.stderr)
+        print(f"hkvtool: {e.line}", file=sys.stderr)
         return int(e.exit_code)
 
 

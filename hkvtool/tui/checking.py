@@ -82,7 +82,7 @@ def main(path: str) -> None:
             report = check(_told(trace.events(), out))
         _tell(out, _REPORT, pickle.dumps(report))
     except HkvError as e:
-        _tell(out, _ERROR, shown(e.what).encode())
+        _tell(out, _ERROR, shown(e.line).encode())
 
 
 def _told(events: Iterable[Event], out: IO[bytes]) -> Iterator[Event]:

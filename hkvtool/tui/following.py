@@ -279,8 +279,7 @@ class Following(App[None]):
         try:
             then(await asyncio.to_thread(work))
         except HkvError as e:
-            hint = f" ({e.hint})" if e.hint else ""
-            self.notify(shown(e.what + hint), severity="error", markup=False)
+            self.notify(shown(e.line), severity="error", markup=False)
         finally:
             self._away -= 1
 

@@ -82,8 +82,45 @@ def test_what_cannot_be_read_costs_the_others_nothing(run: Run, few: Path) -> No
     said = json.loads(out)
     assert code == 3
     assert "broken.duckdb" in err
-    assert [a["instance"] for a in said["trace"]["instances"] if "error" in a] == ["broken.duckdb"]
+    (failed,) = [a for a in said["trace"]["instances"] if "error" in a]
+    assert failed["instance"] == "broken.duckdb" and "import --help" in failed["hint"]
     assert said["summary"]["error"] == 2
+
+
+@pytest.mark.parametrize("format", ["table", "json", "junit", "github", "sarif"])
+def test_what_to_do_about_one_that_cannot_be_read_is_said(
+    format: str, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.duckdb").write_bytes(b"\0" * 100)
+    (tmp_path / "empty.jsonl").write_text('{"ev": "trace", "format": "hkv/1"}\n')
+    hint = "import --help"
+    for ask in (["check"], ["why"]):
+        if ask == ["why"] and format not in ("table", "json"):
+            continue
+        which = ["nobody"] if ask == ["why"] else []
+        code, out, err = run(*ask, tmp_path, *which, "--format", format, "--workers", "1")
+        assert code == 3 and hint in out and hint in err, ask
+
+
+def test_the_page_says_what_to_do_about_one_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "broken.duckdb").write_bytes(b"\0" * 100)
+    page = tmp_path / "fleet.html"
+    code, _, err = run("report", tmp_path / "fleet", "-o", page, "--workers", "1")
+    assert code == 3 and "import --help" in err and "import --help" in page.read_text()
+
+
+def test_one_that_wants_too_much_memory_is_told_what_else_can_be_done(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hungry(path: str) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("hkvtool.fleet.asking.open_instance", hungry)
+    (tmp_path / "one.jsonl").write_text('{"ev": "trace", "format": "hkv/1"}\n')
+    # Of one instance the question is asked here, in no process of its own.
+    code, out, err = run("check", tmp_path)
+    assert code == 3 and "more memory" in out and "fewer --workers" in err
 
 
 def test_ingested_it_is_the_same_fleet(run: Run, few: Path, tmp_path: Path) -> None:

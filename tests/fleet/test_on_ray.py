@@ -96,9 +96,9 @@ def test_a_node_that_is_killed_in_the_middle_changes_nothing(
     assert [told(answer) for answer in answers] == [told(check_instance(one)) for one in asked]
 
 
-def told(outcome: Outcome) -> tuple[Instance, Any, str]:
+def told(outcome: Outcome) -> tuple[Instance, Any, Any]:
     report = outcome.report
-    return outcome.instance, report and report.as_json(), outcome.error
+    return outcome.instance, report and report.as_json(), outcome.said
 
 
 def test_an_address_where_nothing_listens_is_told_at_once(

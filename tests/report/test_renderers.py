@@ -24,7 +24,9 @@ from hkvtool.report.table import report_lines
 
 from . import told
 
-UNREADABLE = Checked("gone.jsonl", None, error="there is no file gone.jsonl")
+UNREADABLE = Checked(
+    "gone.jsonl", None, trouble={"error": "there is no file gone.jsonl", "hint": "name another"}
+)
 
 OBJECT = {"type": "object"}
 PLACE = {
@@ -111,7 +113,8 @@ def test_json(wrong: Checked, golden: Any) -> None:
     assert line.isascii() and "\n" not in line
     golden("check.json", json.dumps(json.loads(line), indent=1) + "\n")
     assert json.loads(json_line(UNREADABLE)) == {
-        "trace": {"path": "gone.jsonl"}, "error": UNREADABLE.error,
+        "trace": {"path": "gone.jsonl"}, "error": "there is no file gone.jsonl",
+        "hint": "name another",
     }  # fmt: skip
 
 
@@ -122,7 +125,7 @@ def test_github(wrong: Checked, golden: Any) -> None:
 
 
 def test_github_escapes_what_would_end_a_property() -> None:
-    odd = Checked("a,b:c%d.jsonl", None, error="100 %\nover")
+    odd = Checked("a,b:c%d.jsonl", None, trouble={"error": "100 %\nover"})
     (line,) = github_lines(odd)
     assert line == "::error file=a%2Cb%3Ac%25d.jsonl,title=trace cannot be read::100 %25%0Aover"
 
