@@ -22,6 +22,7 @@ from hkvtool.analyzers.screen_asked import Asked, asked
 from hkvtool.analyzers.screen_sql import reached
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE
+from hkvtool.state import arrays as a
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import (
     ABORT,
@@ -40,6 +41,7 @@ from hkvtool.state.fold import NO_SLOT, Problem
 from hkvtool.state.jit import compiled_with
 from hkvtool.state.order import Order
 from hkvtool.state.order_stamp import Stamp
+from hkvtool.state.untouched import untouched
 from hkvtool.store.trace import CONTROL_KINDS
 
 SOURCES = (
@@ -101,6 +103,14 @@ def _bounded(event: Event, ends: dict[str, int]) -> Event:
     return Event.of(event.pos, {**event.data, "blocks": blocks})
 
 
+def _made(size: int, empty: int, kind: Any) -> Any:
+    """An array of one value, which takes memory where it is written to."""
+    if empty:
+        found = untouched(size, empty, kind)
+        return np.full(size, empty, kind) if found is None else found
+    return np.zeros(size, kind)
+
+
 class ScreenedFold(CompiledFold):
     """A compiled fold that also carries the arrays of the screen, and folds a row when told."""
 
@@ -157,13 +167,16 @@ class ScreenedFold(CompiledFold):
             per[name] = (per[name][0], 0, np.int8)
         for name in ("lookup", "first", "last"):
             per[name] = (per[name][0], -1, np.int32)
+        place = self._type(a.Extent("req", -1, 4))
+        for name, empty in (("ended", -1), ("checked", -1), ("rolled", 0)):
+            per[name] = (per[name][0], empty, place)
         for name, kind in (("w_lane", np.int8), ("r_lane", np.int8), ("w_index", np.int32),
                            ("r_index", np.int32)):  # fmt: skip
             per[name] = (per[name][0], 0, kind)
         per["trips"] = (groups * hashes, 0, np.int8)
         per["block_trips"] = (components, 0, np.int8)
         columns = {
-            name: np.full(max(1, size), empty, kind) if empty else np.zeros(max(1, size), kind)
+            name: _made(max(1, size), empty, np.dtype(kind))
             for name, (size, empty, kind) in per.items()
         }
         self.sc = s.Screen(**columns)

@@ -23,7 +23,7 @@ LOUD = CONTROL_KINDS | {"refuse", "preempt", "select", "capture"}
 
 _LOUD = np.array(sorted(EVENTS[kind].code for kind in LOUD))
 
-_KEPT = 64
+_KEPT = 16
 """Batches whose lookups and resumes are at hand."""
 
 

@@ -20,6 +20,13 @@ Connection = Any
 
 _GIB = 1 << 30
 
+_FOR_A_THREAD = 1 << 27
+"""Bytes for each thread that reads: what DuckDB needs to work well. It would keep as much of what
+it has read as it may, which makes nothing faster: the system keeps the file's pages as well."""
+
+_FLUSHED_FROM = "16MiB"
+"""DuckDB gives back what it has freed once it is so much; its own default is 128 MiB a thread."""
+
 
 def open_read_only(path: str | os.PathLike[str], at_most: int | None = None) -> Connection:
     """Open a database that can reach nothing but itself: read-only, no files, no extensions,
@@ -30,7 +37,7 @@ def open_read_only(path: str | os.PathLike[str], at_most: int | None = None) -> 
     with explained(path):
         con = duckdb.connect(os.fspath(path), read_only=True)
         if at_most is None:
-            return _confined(con, _spill_folder())
+            return _confined(con, _spill_folder(), threads() * _FOR_A_THREAD)
         return _confined(con, _spill_folder(), at_most, 1)
 
 
@@ -42,9 +49,7 @@ def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Con
     return _confined(con, os.fspath(scratch), at_most=_GIB)
 
 
-def _confined(
-    con: Connection, spill: str, at_most: int = 4 * _GIB, workers: int | None = None
-) -> Connection:
+def _confined(con: Connection, spill: str, at_most: int, workers: int | None = None) -> Connection:
     """The connection, with its database confined. Where this process has the database open
     already, it is confined and keeps its limits."""
     try:
@@ -64,6 +69,7 @@ def _limits(spill: str, memory: int, workers: int) -> dict[str, str]:
     quoted = spill.replace("'", "''")
     return {
         "enable_progress_bar": "false",
+        "allocator_flush_threshold": f"'{_FLUSHED_FROM}'",
         "memory_limit": f"'{memory >> 20}MiB'",
         "threads": str(workers),
         "temp_directory": f"'{quoted}'",

@@ -49,6 +49,10 @@ class NameRows:
     def doubles(self, domain: str) -> dict[int, int]:
         """As `hkvtool.model.rows.Names.doubles`."""
         with explained(self._path):
+            integers = "SELECT count(*) FROM names WHERE domain = ? AND is_int"
+            if not self._con.cursor().execute(integers, [domain]).fetchone()[0]:
+                # The join would go through all names of the trace.
+                return {}
             rows = self._con.cursor().execute(
                 "SELECT i.id, t.id FROM names i JOIN names t USING (domain, name) "
                 "WHERE domain = ? AND i.is_int AND NOT t.is_int AND NOT t.escaped",
