@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hkvtool.recorder.attachment import Attachment
 from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
 from hkvtool.recorder.tell import Tell
+
+if TYPE_CHECKING:
+    from hkvtool.recorder.sglang.host_tier import HostTier
 
 log = logging.getLogger("hkvtool.sglang")
 
@@ -76,6 +79,11 @@ class Hooks(Attachment):
         """What is known of a cache of the engine."""
         state: CacheState | None = getattr(cache, STATE, None)
         return state if state is not None and state.hooks is self else None
+
+    def tier(self, owner: Any) -> HostTier | None:
+        """What is known of the host's memory that an object of the engine deals with."""
+        tier: HostTier | None = getattr(owner, STATE, None)
+        return tier if tier is not None and tier.state.hooks is self else None
 
     def by_core(self, witness: Any) -> CacheState | None:
         """What is known of the cache that this core is the tree of."""

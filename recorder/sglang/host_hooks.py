@@ -6,8 +6,8 @@ from typing import Any
 
 from hkvtool.recorder.sglang import declare
 from hkvtool.recorder.sglang.cache_state import CacheState
-from hkvtool.recorder.sglang.hooks import STATE, Hooks
-from hkvtool.recorder.sglang.host_tier import Copy, HostTier
+from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.recorder.sglang.host_tier import Copy
 from hkvtool.recorder.sglang.locks import extend
 from hkvtool.recorder.sglang.steps import DEVICE
 
@@ -17,11 +17,8 @@ def made(hooks: Hooks, seen: None, result: None, cache: Any, *args: Any, **kw: A
     state = hooks.cache(cache)
     if state is not None and cache.cache_controller is not None:
         declare.declare_tier(hooks, state, cache.cache_controller)
-
-
-def _tier(hooks: Hooks, owner: Any) -> HostTier | None:
-    tier: HostTier | None = getattr(owner, STATE, None)
-    return tier if tier is not None and tier.state.hooks is hooks else None
+        if state.tier is not None and cache.cache_controller.enable_storage:
+            state.tier.put_below()
 
 
 # --- copies to the host --------------------------------------------------------------------
@@ -31,7 +28,7 @@ def written(
     hooks: Hooks, seen: None, host: Any, controller: Any, device_indices: Any, *args: Any, **kw: Any
 ) -> None:
     """Pages of the host were taken for copies, which wait to be handed to the device."""
-    tier = _tier(hooks, controller)
+    tier = hooks.tier(controller)
     if tier is None or host is None or not controller.write_queue:
         return
     for near, blocks, peer in tier.pages(controller.write_queue[-1]):
@@ -41,7 +38,7 @@ def written(
 
 def to_store(hooks: Hooks, controller: Any, *args: Any, **kw: Any) -> None:
     """What waits is handed to the device: each behind what the stream that computes has by now."""
-    tier = _tier(hooks, controller)
+    tier = hooks.tier(controller)
     if tier is None:
         return
     lane = _lane(hooks, controller.write_fence_stream)
@@ -55,7 +52,7 @@ def to_store(hooks: Hooks, controller: Any, *args: Any, **kw: Any) -> None:
 
 def to_acknowledge(hooks: Hooks, cache: Any, ack_id: int, *args: Any, **kw: Any) -> None:
     """The engine has read that a copy to the host is over."""
-    tier = _tier(hooks, cache.cache_controller)
+    tier = hooks.tier(cache.cache_controller)
     if tier is not None:
         tier.end(tier.stores.pop(ack_id, None), None)
 
@@ -65,7 +62,7 @@ def to_acknowledge(hooks: Hooks, cache: Any, ack_id: int, *args: Any, **kw: Any)
 
 def to_load(hooks: Hooks, controller: Any, *args: Any, **kw: Any) -> list[Copy]:
     """What is to come back is handed to the device."""
-    tier = _tier(hooks, controller)
+    tier = hooks.tier(controller)
     if tier is None:
         return []
     lane = _lane(hooks, controller.load_fence_stream)
@@ -84,17 +81,17 @@ def load_begun(
     hooks: Hooks, begun: list[Copy], number: int, controller: Any, *args: Any, **kw: Any
 ) -> None:
     """The step that is given this number waits for it."""
-    tier = _tier(hooks, controller)
+    tier = hooks.tier(controller)
     if tier is not None and begun:
         tier.waited[number] = begun
 
 
 def consumed(hooks: Hooks, seen: None, result: None, counter: Any, index: int, **kw: Any) -> None:
     """A step begins on the device; each of its layers waits for its part of these loads."""
-    tier = _tier(hooks, counter)
+    tier = hooks.tier(counter)
     if tier is not None:
         for copy in tier.waited.pop(index, ()):
-            tier.end(copy, DEVICE)
+            tier.waited_for(copy)
         tier.state.steps.begin()
 
 
@@ -127,7 +124,7 @@ def load_over(
     """The engine has read that a copy from the host is over."""
     state = hooks.by_core(witness)
     if state is not None and state.tier is not None:
-        state.tier.end(state.tier.loads.pop(anchor_node_id, None), None)
+        state.tier.heard(state.tier.loads.pop(anchor_node_id, None))
 
 
 def _lane(hooks: Hooks, fence: Any) -> str | None:

@@ -2,7 +2,8 @@
 
 A copy to the host begins when SGLang hands it to the device and ends when it has read that it is
 over. A copy back is published before it begins; for who computes it ends where the device waits for
-it, layer by layer, within the step that is told to.
+it, layer by layer, within the step that is told to. Below the host's memory may be a storage, whose
+threads read and write it; they come behind what the scheduler knows to be over.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
+from hkvtool.recorder.sglang.steps import DEVICE
+from hkvtool.recorder.sglang.storage_reads import Reads
+from hkvtool.recorder.sglang.storage_tier import StorageTier
+from hkvtool.recorder.sglang.storage_writes import Writes
 
 Pages = tuple[PoolState, list[int], list[int]]
 """A device's pool, pages of it, and the host's pages beside them."""
@@ -53,6 +58,8 @@ class Copy:
     handles: list[str]
     pages: list[Pages]
     ended: bool = False
+    over: str = ""
+    """The signal that it is, for who did not wait for it."""
 
 
 class HostTier:
@@ -70,7 +77,29 @@ class HostTier:
         """Under way, by the node that the engine gets told of."""
         self.waited: dict[int, list[Copy]] = {}
         """Loads by the number that a step is given to wait for them."""
+        self.writes: Writes | None = None
+        self.reads: Reads | None = None
+        """What the storage is given and asked for, where there is one."""
         self._count = self._handed = 0
+
+    def put_below(self) -> None:
+        """There is a storage below, of pages that the tree has on the host."""
+        if self.state.cache.host_memory_mode != "cache":
+            self.state.hooks.note("not seen: a storage whose pages are staged in buffers")
+            return
+        storage = StorageTier(self, self.controller)
+        storage.declare()
+        self.writes = Writes(storage)
+        self.reads = Reads(storage, self.writes)
+        for owner in (storage.backend, getattr(storage.backend, "_evictor", None)):
+            if owner is not None:
+                self.state.mark(owner, self)
+
+    def take_away(self) -> None:
+        """There is no storage any more; its files may be."""
+        if self.writes is not None:
+            self.writes.storage.clear()
+        self.writes = self.reads = None
 
     def pages(self, operation: Any) -> Iterator[Pages]:
         """What one of the engine's operations copies, of the pools that are followed."""
@@ -134,6 +163,26 @@ class HostTier:
                 event["ok"] = False
             self.state.hooks.tell.event(event)
 
+    def waited_for(self, copy: Copy) -> None:
+        """The device waits for a load. The scheduler, which gives its pages away, reads later that
+        it is over, and says so where not only the device may be given them."""
+        if self.writes is None or copy.ended:
+            self.end(copy, DEVICE)
+            return
+        lane = f"copies{self.state.suffix}"
+        self.end(copy, lane)
+        copy.over = f"{copy.handles[0]} is over" if copy.handles else ""
+        if copy.over:
+            tell = self.state.hooks.tell
+            tell.event({"ev": "signal", "event": copy.over, "actor": lane})
+            tell.event({"ev": "wait", "event": copy.over, "actor": DEVICE})
+
+    def heard(self, copy: Copy | None) -> None:
+        """The scheduler has read that a load is over."""
+        if copy is not None and copy.over:
+            self.state.hooks.tell.event({"ev": "wait", "event": copy.over})
+        self.end(copy, None)
+
     def loading(self, pool: PoolState, pages: list[int]) -> bool:
         """Whether any of these pages is still on its way, or not even begun."""
         mine = set(pages)
@@ -150,3 +199,6 @@ class HostTier:
         self.stores.clear()
         self.loads.clear()
         self.waited.clear()
+        if self.writes is not None and self.reads is not None:
+            self.writes.forget()
+            self.reads.forget()

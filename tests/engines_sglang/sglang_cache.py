@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from typing import Any
 
@@ -29,7 +30,8 @@ class Engine:
     def __init__(
         self, core: str, *, page: int = 4, window: int | None = 8, slots: int = 512,
         swa_slots: int | None = None, host: float | None = None, policy: str = "write_through",
-        publishes: bool = False,
+        publishes: bool = False, storage: str = "", prefetch: str = "wait_complete",
+        files: int = 0,
     ) -> None:  # fmt: skip
         self.page, self.window = page, window
         arguments: dict[str, Any] = {}
@@ -39,6 +41,14 @@ class Engine:
                 "enable_hierarchical_cache": True, "hicache_ratio": host,
                 "hicache_write_policy": policy, "hicache_io_backend": "direct",
                 "hicache_mem_layout": "layer_first",
+            }  # fmt: skip
+        if storage:
+            arguments |= {
+                "hicache_storage_backend": "file", "file_storage_path": storage,
+                "hicache_storage_prefetch_policy": prefetch,
+                "hicache_storage_backend_extra_config": json.dumps(
+                    {"prefetch_threshold": page, "max_size": files * 32 * page}
+                ),
             }  # fmt: skip
         server = ServerArgs(model_path="dummy", page_size=page, **arguments)
         set_global_server_args_for_scheduler(server)
@@ -77,6 +87,16 @@ class Engine:
         if host is not None:
             self.cache.init_hicache(server, params)
             self.cache.load_back_threshold = 1
+            for entry in self.cache.cache_controller.mem_pool_host.entries:
+                entry.host_pool.pin_memory = False
+
+    # --- what a model does -----------------------------------------------------------------
+
+    def compute(self, batch: Any) -> None:
+        """Run a batch: attention leaves nothing that these tests look at."""
+
+    def processed(self, batch: Any) -> None:
+        """The result of a batch is read."""
 
     # --- what a scheduler does -------------------------------------------------------------
 

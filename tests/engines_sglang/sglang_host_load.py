@@ -32,14 +32,18 @@ class HostLoad:
 
     def step(self) -> str:
         """One operation; its name."""
-        kinds = {
-            self.begin: 6, self.end: 5, self.preempt: 1, self.evict: 3, self.evict_window: 2,
-            self.evict_host: 1, self.poll: 6, self.land: 5, self.reset: 0.1,
-        }  # fmt: skip
+        kinds = self.kinds()
         kind = self.rng.choices(list(kinds), list(kinds.values()))[0]
         if kind() is not False:
             self.done[kind.__name__] += 1
         return kind.__name__
+
+    def kinds(self) -> dict[Any, float]:
+        """What may happen, and how often."""
+        return {
+            self.begin: 6, self.end: 5, self.preempt: 1, self.evict: 3, self.evict_window: 2,
+            self.evict_host: 1, self.poll: 6, self.land: 5, self.reset: 0.1,
+        }  # fmt: skip
 
     def begin(self) -> Any:
         engine, rng = self.engine, self.rng
@@ -111,10 +115,12 @@ def host_differences(folded: Folded, state: CacheState) -> Iterator[str]:
     for pool in state.tier.pools.values():
         refs, live = folded.pages(pool.name)
         used = {s // pool.page for s in pool.allocator.slot_used.nonzero().flatten().tolist()}
-        if used != live:
-            yield f"{pool.name}: the tree has {sorted(used - live)}, folded {sorted(live - used)}"
-        held = [p for p, count in refs.items() if count]
-        if held:
+        # What a prefetch is read into, the tree does not have yet.
+        held = {p for p, count in refs.items() if count}
+        if used != live | held:
+            both = live | held
+            yield f"{pool.name}: in use {sorted(used - both)}, folded {sorted(both - used)}"
+        if held and state.tier.writes is None:
             yield f"{pool.name}: held by nobody, folded {held}"
     if state.cache._tree_core_backend == "python":
         yield from _by_node(state)
