@@ -67,5 +67,5 @@ POINTS = (
                steps.to_process, no_more, STEP),
     ChokePoint("refuse", "sglang.srt.managers.schedule_policy:PrefillAdder", "add_one_req",
                ("req",), nothing, steps.refused, ()),
-)  # fmt: skip
     *STORAGE_POINTS,
+)  # fmt: skip
