@@ -39,6 +39,8 @@ def command(
 
     They must have been started with HKV_ATTACH=1, so that they listen: on a socket that only you
     may use. Nothing is injected into a process.
+
+    Exits with 3 where nothing was recorded, or not all of it can be read.
     """
     from hkvtool.recorder.attaching import attach, processes
     from hkvtool.recorder.folder import Folder

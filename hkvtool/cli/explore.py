@@ -77,8 +77,8 @@ def command(
     with --redecide an allocation or a hit that comes out otherwise in an order does. What fails is
     run on real caches too. Ctrl-C ends with what was found; the command that is printed goes on.
     With --ray a cluster runs schedules and caches, and what is found is the same.
-    Exits with 1 where an order fails, 0 where none does among all, 4 where none was found among
-    those run.
+    Exits with 1 where an order fails, 0 where none does among all or the check finds no race, 4
+    where none was found among those run or evidence was lost, 130 where it was stopped before that.
     """
     from hkvtool.replay.explore import explore
     from hkvtool.replay.schedules import Runner, fingerprint, unspell
@@ -98,6 +98,13 @@ def command(
             wanted = _read_by(events, request)
         else:
             report, chosen = _race(events, finding, trace)
+            if chosen is None and schedule is not None:
+                raise HkvError(
+                    "the check finds no race that a schedule could be of", where=trace,
+                    hint="--block POOL:ID or --request R say what it is of",
+                )  # fmt: skip
+            if chosen is None:
+                return _no_race(report, seed, budget, format)
             wanted = frozenset((str(chosen.pool), b) for b in chosen.blocks)
     found = window(events, wanted, chosen.events if chosen else [], forced=not redecide)
     caches = _caches(events, found, wanted, report, chosen) if confirm and not redecide else None
@@ -195,22 +202,36 @@ def _proofs(there: Cluster | None, caches: Caches, schedules: list[str]) -> list
     return on_caches_of(there, caches, schedules)
 
 
-def _race(events: list[Event], asked: str | None, trace: str) -> tuple[Report, Finding]:
+def _race(events: list[Event], asked: str | None, trace: str) -> tuple[Report, Finding | None]:
+    """The finding that is asked for, else the first race, if there is one."""
     from hkvtool.analyzers import check
 
     report = check(events)
     if asked is None:
         races = [f for f in report.findings if f.edge and not f.cause and f.pool and f.blocks]
-        if not races:
-            raise HkvError(
-                "the check finds no race", where=trace,
-                hint="--block POOL:ID or --request R say what to look at",
-            )  # fmt: skip
-        return report, races[0]
+        return report, races[0] if races else None
     found = root_finding(report, asked, trace)
     if not found.pool or not found.blocks:
         raise HkvError(f"{found.id} {found.code} names no block", hint="give --block or --request")
     return report, found
+
+
+def _no_race(report: Report, seed: int, budget: int, format: Format) -> Exit:
+    """A trace in which nothing is to be searched unasked; where evidence was lost, that is not to
+    say that there is no race."""
+    verdict = "nothing to search: the check finds no race"
+    if format is Format.JSON:
+        print_json({
+            "finding": None, "code": None, "ops": 0, "races": 0, "seed": seed, "budget": budget,
+            "verdict": verdict, "candidates": [], "found": [], "sampled": 0, "certificate": None,
+            "stopped": False, "feasible": "under recorded control flow",
+        })  # fmt: skip
+    else:
+        print_line(verdict)
+    for why in report.inconclusive:
+        print(f"inconclusive: {shown(why)}", file=sys.stderr)
+    print("--block POOL:ID or --request R say what else to look at", file=sys.stderr)
+    return Exit.INCONCLUSIVE if report.inconclusive else Exit.OK
 
 
 def _read_by(events: Any, request: str) -> frozenset[tuple[str, int]]:

@@ -232,6 +232,9 @@ def why(
 
     Engines that number their requests give out one id several times: by a client's id or a trace
     id the answers are of one request.
+
+    Exits with 0 where no instance's state is to blame, 1 where one's is, 3 where one could not be
+    read, 4 where events were lost that an answer rests on.
     """
     from hkvtool.analyzers.verdict import Verdict
     from hkvtool.fleet.asking import WhyAsked
@@ -285,7 +288,8 @@ def report(
 ) -> int:
     """Write one HTML file: what was found in which instance, and the ratios of each.
 
-    Needs the extra `report`: pip install 'hkvtool[report]'.
+    Needs the extra `report`: pip install 'hkvtool[report]'. Exits with 3 where an instance could not
+    be read; the others are in the page.
     """
     from importlib.util import find_spec
 

@@ -79,6 +79,8 @@ def command(
     asked for at the replay socket, also what was published before. A publisher that is started
     anew is followed. Such a stream tells which hashes can be hit, by group and tier, and nothing of
     blocks, references, steps or requests: rules about those are not evaluable.
+
+    Exits with 3 where nothing was recorded, or not all of it can be read.
     """
     from hkvtool.importers.kv_batch import batch_time
     from hkvtool.importers.listening import KvStream

@@ -24,7 +24,26 @@ def test_the_command_says_what_fails_and_replays_it(hkvtool: Any, cases: Any) ->
     again = hkvtool("explore", trace, "--schedule", said["found"][0]["schedule"])
     assert again.code == 1 and "gets the bytes of event 20" in again.out
     assert hkvtool("explore", str(cases["B03"].good), "--block", "gpu:9").code == 0
-    assert hkvtool("explore", str(cases["B03"].good)).code == 2
+
+
+def test_where_the_check_finds_no_race_there_is_nothing_to_search(
+    hkvtool: Any, cases: Any, tmp_path: Path
+) -> None:
+    good = cases["B03"].good
+    none = hkvtool("explore", str(good))
+    assert none.code == 0 and "the check finds no race" in none.out and "--block" in none.err
+    said = json.loads(hkvtool("explore", str(good), "--format", "json").out)
+    full = json.loads(hkvtool("explore", str(good), "--block", "gpu:9", "--format", "json").out)
+    assert said["finding"] is None and said["found"] == []
+    assert set(said) == set(full)
+    # Where events were lost, what was not found may be among them.
+    lossy = tmp_path / "lossy.jsonl"
+    lines = good.read_text().splitlines()
+    lossy.write_text("\n".join([*lines[:-1], '{"ev": "dropped", "count": 3}', lines[-1]]) + "\n")
+    assert hkvtool("check", str(lossy)).code == 4
+    outcome = hkvtool("explore", str(lossy))
+    assert outcome.code == 4 and "inconclusive" in outcome.err
+    assert hkvtool("explore", str(good), "--schedule", "0:").code == 2
 
 
 def test_what_fails_is_run_on_real_caches_too(hkvtool: Any, cases: Any) -> None:
