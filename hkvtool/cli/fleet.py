@@ -288,8 +288,8 @@ def report(
 ) -> int:
     """Write one HTML file: what was found in which instance, and the ratios of each.
 
-    Needs the extra `report`: pip install 'hkvtool[report]'. Exits with 3 where an instance could not
-    be read; the others are in the page.
+    Needs the extra `report`: pip install 'hkvtool[report]'. Exits with 3 where an instance could
+    not be read; the others are in the page.
     """
     from importlib.util import find_spec
 

@@ -100,8 +100,8 @@ def command(
     """Start PROGRAM and record what the KV cache of its engine does.
 
     hkvtool must be installed beside the engine too (`pip install --no-deps hkvtool`). The program
-    keeps its terminal and its signals. Ctrl-C ends both with a usable trace, SIGUSR1 to hkvtool takes
-    a snapshot.
+    keeps its terminal and its signals. Ctrl-C ends both with a usable trace, SIGUSR1 to hkvtool
+    takes a snapshot.
 
     Exits with the code of the program; with 3 where that is 0 and nothing was recorded, or not all
     of it can be read.
