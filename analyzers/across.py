@@ -23,6 +23,18 @@ CODES = ("HKV102", "HKV103", "HKV104", "HKV105", "HKV203", "HKV304", "HKV402", "
          "HKV906")  # fmt: skip
 """Rules that are evaluated on what one engine loads and another exported."""
 
+_NEEDS = {
+    "HKV104": ("key",), "HKV105": ("weights", "version"), "HKV201": ("layout",),
+    "HKV203": ("layout", "codec"), "HKV204": ("layout",), "HKV205": ("layout",),
+    "HKV304": ("kv_version",), "HKV402": ("size",), "HKV906": ("fingerprint",),
+}  # fmt: skip
+"""What of a load both sides must tell so that a rule can be asked of it, any of these."""
+
+_BY_TIER = frozenset(
+    {"HKV102", "HKV105", "HKV201", "HKV203", "HKV204", "HKV205", "HKV701", "HKV702"}
+)
+"""Rules that what is known of a pool answers too, or alone."""
+
 SKEW = 50_000_000
 """Nanoseconds by which the wall clocks of two machines may be apart, unless somebody knows."""
 
@@ -93,10 +105,31 @@ class Across:
 
     found: list[Crossing] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    compared: Counter[str] = field(default_factory=Counter)
+    """Loads that had this told of them on both sides."""
     open: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Loads of which the clocks leave open whether they came in time, by loader and exporter."""
+    elsewhere: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Loads of unknown origin that brought what an instance exported under another hash, by loader
+    and exporter."""
     carried: dict[tuple[str, int], set[tuple[str, int]]] = field(default_factory=dict)
     """Begins of exports, and the begins of what other instances loaded of them."""
+
+
+    def blind(self, *, tiers: bool) -> dict[str, tuple[str, ...]]:
+        """Rules that could be asked of no load, and what was missing; `tiers` that pools with a
+        name were looked at."""
+        every = sorted({*CODES, *_NEEDS})
+        if not any(self.counts[one] for one in ("right", "wrong", "order open")):
+            return {code: ("load",) for code in every if not (tiers and code in _BY_TIER)}
+        lacking: dict[str, tuple[str, ...]] = {}
+        for code in every:
+            needs = _NEEDS.get(code, ())
+            if (tiers and code in _BY_TIER) or any(self.compared[one] for one in needs):
+                continue
+            if needs or code in _BY_TIER:
+                lacking[code] = needs or ("pool",)
+        return lacking
 
 
 class Clocks:
@@ -146,6 +179,7 @@ class _Judged:
         self.out = Across()
         self._wrong: list[Wrong] = []
         self._by_hash: dict[Name, list[Side]] = {}
+        self._by_print: dict[tuple[str, str, Any], Side] = {}
         self._by_place: dict[Name, list[Side]] = {}
         self._hash_gone: dict[Name, list[Taken]] = {}
         self._place_gone: dict[tuple[str, int], list[Taken]] = {}
@@ -166,6 +200,8 @@ class _Judged:
             if side.hash is not None:
                 key = moved.pool, moved.group, side.hash
                 self._by_hash.setdefault(key, []).append(side)
+                if side.print is not None:
+                    self._by_print.setdefault((moved.pool, moved.group, side.print), side)
             if side.place is not None:
                 at = moved.pool, moved.group, side.place
                 self._by_place.setdefault(at, []).append(side)
@@ -186,6 +222,8 @@ class _Judged:
         for i in range(len(moved.blocks)):
             if moved.arrived(i):
                 self._block(Side(name, moved, i))
+            elif moved.end is not None:
+                self.out.counts["failed"] += 1
 
     def _block(self, load: Side) -> None:
         self.out.counts["loads"] += 1
@@ -193,6 +231,9 @@ class _Judged:
                       or one.moved.end is None]  # fmt: skip
         if not candidates:
             self.out.counts["unknown origin"] += 1
+            other = self._really(load)
+            if other is not None:
+                self.out.elsewhere[load.instance, other.instance] += 1
             return
         if all(one.instance == load.instance for one in candidates) and not self._others(load):
             # What only its own engine touched is judged by that engine's trace.
@@ -235,6 +276,15 @@ class _Judged:
             one for one in same
             if load.place is None or one.place is None or one.place == load.place
         ]  # fmt: skip
+
+    def _really(self, load: Side) -> Side | None:
+        """Whose bytes they are by their checksum, where that is not of what was asked for."""
+        if load.print is None or load.hash is None:
+            return None
+        found = self._by_print.get((load.moved.pool, load.moved.group, load.print))
+        if found is None or found.hash == load.hash or not self._alike(load, found):
+            return None
+        return found
 
     def _others(self, load: Side) -> bool:
         """Whether another instance has written to the place of a load, or taken it."""
@@ -360,6 +410,7 @@ class _Judged:
             wrong = next(self._unlike(load, export), None)
             if wrong is None:
                 self.out.counts["right"] += sure
+                self.out.compared.update(self._told_by(load, export))
                 if sure and all(one.instance != load.instance for one in exports):
                     origin = export.instance, export.moved.begin.pos
                     loads = self.out.carried.setdefault(origin, set())
@@ -367,8 +418,25 @@ class _Judged:
                 return True
             faults.append(wrong)
         self.out.counts["wrong"] += 1
-        self._wrong.append(min(faults, key=lambda wrong: _far(load, wrong)))
+        nearest = min(faults, key=lambda wrong: _far(load, wrong))
+        self.out.compared.update(self._told_by(load, nearest.export))
+        self._wrong.append(nearest)
         return False
+
+    def _told_by(self, load: Side, export: Side) -> Iterator[str]:
+        """What both sides tell, so that it could be compared."""
+        there, here = export.moved, load.moved
+        for name in ("key", "weights", "codec", "version", "kv_version"):
+            if getattr(here, name) is not None and getattr(there, name) is not None:
+                yield name
+        mine = self.instances[load.instance].groups[here.group].layout
+        theirs = self.instances[export.instance].groups[there.group].layout
+        if mine.keys() & theirs.keys():
+            yield "layout"
+        if _size(here) is not None and _size(there) is not None:
+            yield "size"
+        if None not in (load.print, export.print) and self._alike(load, export):
+            yield "fingerprint"
 
     def _unlike(self, load: Side, export: Side) -> Iterator[Wrong]:
         """Whatever the two sides disagree on, the gravest first."""
@@ -385,6 +453,8 @@ class _Judged:
         ):
             if mine is not None and theirs is not None and mine != theirs:
                 why = f"it was exported with {name} {theirs}, and is taken for {mine}"
+                if name == "weights":
+                    why = f"it was computed with weights {theirs}, and this engine has {mine}"
                 yield self._differs(code, why, load, export, name, mine, theirs)
         layout = self._layout(load, export)
         if layout is not None:
@@ -395,7 +465,12 @@ class _Judged:
             yield self._differs("HKV402", why, load, export, "bytes", *sizes)
         prints = load.print, export.print
         if None not in prints and prints[0] != prints[1] and self._alike(load, export):
-            yield self._differs("HKV906", "other bytes arrived than were exported", load, export,
+            why = "other bytes arrived than were exported"
+            other = self._really(load)
+            if other is not None:
+                why = (f"the bytes that arrived are those of other content, which {other.instance} "
+                       f"exported at its event {other.moved.begin.pos}")  # fmt: skip
+            yield self._differs("HKV906", why, load, export,
                                 "fingerprint", load.print, export.print)  # fmt: skip
 
     def _alike(self, load: Side, export: Side) -> bool:
@@ -457,7 +532,7 @@ class _Judged:
         actual = dict(wrong.actual)
         if wrong.code != "HKV906" and None not in prints and prints[0] != prints[1]:
             actual["fingerprint"] = f"{prints[0]} here, {prints[1]} as exported"
-        source = "another device" if moved.pool == DIRECT else moved.pool
+        source = "another engine" if moved.pool == DIRECT else moved.pool
         finding = Finding(
             wrong.code,
             f"load {moved.handle} from {source} takes blocks {shown(blocks)} of group "

@@ -341,13 +341,15 @@ class _Reading:
 
     def _fingerprint(self, event: Event) -> None:
         group = self.fold.group(event["group"])
-        if group is None or event["at"] not in ("publish", "store", "load"):
+        if group is None or event["at"] not in ("publish", "store", "load", "resume"):
             return
-        last = {"load": self._last_load, "publish": self._device}.get(event["at"])
+        last = {"load": self._last_load, "publish": self._device,
+                "resume": self._last_load}.get(event["at"])  # fmt: skip
         for block, value in zip(event["blocks"], event["values"], strict=False):
             if last is not None:
                 known = last.get((group.name, block))
-                if known is not None:
+                # What goes on from a load reads what it has brought.
+                if known is not None and (event["at"] != "resume" or known[0].end is not None):
                     known[0].prints[known[1]] = value
                 continue
             for moved in self._running.values():

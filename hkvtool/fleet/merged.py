@@ -124,13 +124,18 @@ class Merged:
         counted = Counter((one.instance, str(one.finding.severity)) for one in more)
         instances = [_with(about, counted) for about in self.instances]
         asked = self.shared & {DIRECT, *self._pools}
-        rules = sorted({*between.CODES, *across.CODES}) if asked else []
+        tiers = bool(asked - {DIRECT})
+        blind = loaded.blind(tiers=tiers) if asked else {}
+        rules = sorted({*between.CODES, *across.CODES} - set(blind)) if asked else []
         said: dict[str, Any] = {
             "trace": {"path": self.folder, "events": self.events, "instances": instances},
             "between": {
                 "shared": sorted(self.shared - {DIRECT}),
                 "direct": DIRECT in self.shared,
                 "rules": rules,
+                "not_evaluable": [
+                    {"code": code, "needs": list(needs)} for code, needs in sorted(blind.items())
+                ],
                 **_counted(loaded),
             },
             "findings": self.findings + found,
@@ -173,8 +178,11 @@ def _counted(loaded: across.Across) -> dict[str, Any]:
     """How many blocks were exported and loaded, and what was made of the loads."""
     if not loaded.counts:
         return {}
-    kinds = ("exports", "loads", "right", "wrong", "own", "order open", "unknown origin")
-    return {"blocks": {kind.replace(" ", "_"): loaded.counts[kind] for kind in kinds}}
+    kinds = ("exports", "loads", "failed", "right", "wrong", "own", "order open", "unknown origin")
+    return {
+        "blocks": {kind.replace(" ", "_"): loaded.counts[kind] for kind in kinds},
+        "compared": dict(sorted(loaded.compared.items())),
+    }
 
 
 def _left_open(loaded: across.Across) -> list[str]:
@@ -182,6 +190,28 @@ def _left_open(loaded: across.Across) -> list[str]:
         f"{loader} loaded {count:,} blocks that {exporter} exported; by their clocks it is not "
         "certain that they were there by then"
         for (loader, exporter), count in sorted(loaded.open.items())
+    ] + [*_nothing_known(loaded), *_elsewhere(loaded)]
+
+
+def _nothing_known(loaded: across.Across) -> list[str]:
+    """Hashes that none of the others knows mean that nothing was held against anything."""
+    counts = loaded.counts
+    if not counts["exports"] or not counts["loads"] or counts["unknown origin"] < counts["loads"]:
+        return []
+    why = (
+        f"of {counts['loads']:,} blocks that were loaded none was exported by a recorded engine "
+        "under the same hash: they compare where all are recorded with one --hash-key, and have "
+        "one block size and one seed of their hashes"
+    )
+    return [why]
+
+
+def _elsewhere(loaded: across.Across) -> list[str]:
+    return [
+        f"{loader} loaded {count:,} blocks under hashes that no recorded engine exported, and what "
+        f"came are bytes that {exporter} exported under other hashes: what they are found by lacks "
+        "an input (salt, adapter, media), or an engine is missing here"
+        for (loader, exporter), count in sorted(loaded.elsewhere.items())
     ]
 
 

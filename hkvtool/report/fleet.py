@@ -56,13 +56,33 @@ def share(part: int, whole: int) -> str:
 def exchanged(blocks: dict[str, int]) -> str:
     """How much went between instances, and what is known of it."""
     text = f"{blocks['exports']:,} blocks exported, {blocks['loads']:,} loaded"
-    told = {"right": "right", "wrong": "wrong", "own": "stored by the loader alone",
+    told = {"failed": "failed", "right": "right", "wrong": "wrong",
+            "own": "stored by the loader alone",
             "order_open": "of which the clocks leave open whether they came in time",
             "unknown_origin": "of unknown origin, not evaluable"}  # fmt: skip
-    if blocks["exports"] and blocks["unknown_origin"] == blocks["loads"] > 0:
-        told["unknown_origin"] += " (hashes compare where all were recorded with one --hash-key)"
     parts = [f"{blocks[key]:,} {words}" for key, words in told.items() if blocks[key]]
     return f"{text}: {', '.join(parts)}" if parts else text
+
+
+_TOLD = {"key": "key", "weights": "weights", "layout": "layout", "codec": "codec",
+         "version": "version", "kv_version": "indexer version", "size": "bytes a block",
+         "fingerprint": "fingerprint", "load": "a load whose origin is known",
+         "pool": "a pool that is named (--shared)"}  # fmt: skip
+
+
+def compared(loads: dict[str, int]) -> str:
+    """What both sides of the loads told."""
+    found = [f"{_TOLD[name]} {loads[name]:,}" for name in _TOLD if loads.get(name)]
+    return f"compared by {', '.join(found)}"
+
+
+def lacking(said: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Rules between instances that could be asked of no load, by what was missing."""
+    by_need: dict[str, list[str]] = {}
+    for one in said["between"]["not_evaluable"]:
+        needs = " or ".join(_TOLD[need] for need in one["needs"])
+        by_need.setdefault(needs, []).append(one["code"])
+    return list(by_need.items())
 
 
 def ways(said: dict[str, Any]) -> list[str]:
@@ -110,11 +130,15 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
         yield f"  {loss['tokens']:,} tokens lost by {loss['code']}{group}"
     for needs, codes in blind(said):
         yield f"not evaluable without {shown(needs)}: {', '.join(codes)}"
-    if said["between"]["rules"]:
-        rules = ", ".join(said["between"]["rules"])
+    if said["between"]["rules"] or said["between"]["not_evaluable"]:
+        rules = ", ".join(said["between"]["rules"]) or "no rule could be asked"
         yield f"between instances, {shown(', '.join(ways(said)))}: {rules}"
         if "blocks" in said["between"]:
             yield f"  {exchanged(said['between']['blocks'])}"
+            if said["between"]["compared"]:
+                yield f"  {compared(said['between']['compared'])}"
+        for needs, codes in lacking(said):
+            yield f"  not evaluable without {needs}: {', '.join(codes)}"
     else:
         yield (
             "between instances nothing was evaluated; --shared POOL names a tier that they share, "
@@ -155,5 +179,5 @@ def fleet_html(said: dict[str, Any]) -> str:
     )
     return environment.from_string(template).render(
         said=said, kinds=kinds(said), share=share, instances=first, blind=blind(said),
-        exchanged=exchanged, ways=ways(said),
+        exchanged=exchanged, compared=compared, lacking=lacking(said), ways=ways(said),
     )  # fmt: skip

@@ -74,7 +74,7 @@ def plan(scheduler: Any, out: Any, state: PoolState, wants: Wanted) -> Plan:
             continue
         for req in resumed:
             blocks = manager.req_to_blocks.get(req, ())[: starts[req] // unit]
-            come = loads.get((req, state.group(number)), frozenset())
+            come: set[int] = loads.get((req, state.group(number)), set())
             there = [block for block in blocks if block.block_id not in come]
             _add(made.before, state, number, req, there, wants)
             if come:

@@ -91,7 +91,7 @@ class Loads:
         self._number += 1
         return [
             {
-                "ev": "load_begin", "handle": f"{load.req} load {self._number} {group}",
+                "ev": "load_begin", "handle": f"{load.req}.{self._number}.{group}",
                 "group": group, "blocks": blocks, "req": load.req, **keys,
             }
             for group, blocks, keys in self._held(load.managers, load.req, load.start, load.end)

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,7 @@ def _place(model_config: Any) -> Path | None:
     if named.exists():
         return named
     try:
-        from huggingface_hub import try_to_load_from_cache
-
-        found = try_to_load_from_cache(
+        found = import_module("huggingface_hub").try_to_load_from_cache(
             str(model_config.model), "config.json", revision=getattr(model_config, "revision", None)
         )
     except Exception:
