@@ -7,8 +7,8 @@ from typing import Any
 from hkvtool.recorder.sglang import declare
 from hkvtool.recorder.sglang.cache_state import CacheState
 from hkvtool.recorder.sglang.hooks import Hooks
-from hkvtool.recorder.sglang.locks import extend
-from hkvtool.recorder.sglang.paths import full_pages, hashes, window_pages
+from hkvtool.recorder.sglang.locks import extend, state_kept
+from hkvtool.recorder.sglang.paths import full_pages, hashes, state_of, window_pages
 from hkvtool.recorder.sglang.tree_core import BACKEND, registry
 
 
@@ -28,9 +28,18 @@ def made(hooks: Hooks, seen: tuple[Any, Any], result: None, cache: Any, *a: Any,
     declare.declare(hooks, cache)
 
 
+def to_match(hooks: Hooks, cache: Any, params: Any, **kw: Any) -> None:
+    """A request may get a slot for the state that is found of it."""
+    state = hooks.cache(cache)
+    if state is not None and state.states is not None and params.req is not None:
+        state.states.takers.append(str(params.req.rid))
+
+
 def matched(hooks: Hooks, seen: None, found: Any, cache: Any, params: Any, **kw: Any) -> None:
     """What the tree has of a sequence, in each group."""
     state = hooks.cache(cache)
+    if state is not None and state.states is not None:
+        state.states.takers.clear()
     if state is None or state.full is None:
         return
     req = getattr(params.req, "rid", None)
@@ -60,6 +69,11 @@ def matched(hooks: Hooks, seen: None, found: Any, cache: Any, params: Any, **kw:
         window = _window(state, cache.tree_core, found.last_device_node, found.device_prefix_len)
         if window:
             event["blocks"][state.swa.name] = window
+    if state.states is not None:
+        event["hit"][state.states.name] = usable
+        brought = state_of(state, cache.tree_core, found.last_device_node)
+        if brought and found.device_prefix_len:
+            event["blocks"][state.states.name] = brought
     hooks.tell.event(event)
 
 
@@ -101,6 +115,10 @@ def inserted(hooks: Hooks, seen: None, result: Any, cache: Any, params: Any, **k
     state.full.publish(pages, names, 0)
     if state.swa is not None:
         _inserted_window(hooks, state, node, pages, names)
+    if state.states is not None and names:
+        for slot in state_of(state, core, node):
+            if state.states.keep(slot, names[-1], len(names) * state.page):
+                state_kept(hooks, state, node, slot)
     if state.tier is not None:
         state.tier.settle()
 
@@ -131,6 +149,8 @@ def resumed(hooks: Hooks, state: CacheState, req: str, at: int, node: int) -> No
         blocks[state.full.name] = full_pages(state, core, node)[: at // state.full.page]
     if at and state.swa is not None:
         blocks[state.swa.name] = _window(state, core, node, at)
+    if at and state.states is not None:
+        blocks[state.states.name] = state_of(state, core, node)
     route = dict.fromkeys(blocks, "reuse")
     if state.tier is not None:
         for pool in state.pools:

@@ -14,21 +14,24 @@ from hkvtool.recorder.sglang.steps import Steps
 if TYPE_CHECKING:
     from hkvtool.recorder.sglang.hooks import Hooks
     from hkvtool.recorder.sglang.host_tier import HostTier
+    from hkvtool.recorder.sglang.states import StatePool
 
 
-TABLES = 2
-"""Of a cache: the pages that its requests have on full attention, and in the window."""
+TABLES = 3
+"""Of a cache: its requests' pages on full attention and in the window, and their states."""
 
 
 class PoolState:
     """The pages of one allocator, under the name they have in the trace."""
 
-    def __init__(self, allocator: Any, cache: CacheState, kind: str) -> None:
+    def __init__(
+        self, allocator: Any, cache: CacheState, kind: str, page: int | None = None
+    ) -> None:
         self.allocator = allocator
         self.cache = cache
         self.kind = kind
         self.name = kind + cache.suffix
-        self.page = int(allocator.page_size)
+        self.page = int(allocator.page_size) if page is None else page
         self.taken: dict[int, str | None] = {}
         """The request of every page that the tree has not."""
         self.hash_of: dict[int, str] = {}
@@ -138,6 +141,8 @@ class Lock:
     node: int
     full: list[int]
     swa: list[int] = field(default_factory=list)
+    states: list[int] | None = None
+    """The state at the end of the node, if it has one; None where that is not locked."""
     covered: int = 0
     """Tokens before the end of the node that the locked part of the window's path covers."""
     req: str | None = None
@@ -161,6 +166,7 @@ class CacheState:
         """What the engine calls the parts of a node, by the pool they lie in."""
         self.full: PoolState | None = None
         self.swa: PoolState | None = None
+        self.states: StatePool | None = None
         self.mapping: Any = None
         """The window's slot by that of full attention."""
         self.locks: dict[tuple[int, Any], list[Lock]] = {}
@@ -179,7 +185,7 @@ class CacheState:
     @property
     def pools(self) -> list[PoolState]:
         """Those that are followed."""
-        return [p for p in (self.full, self.swa) if p is not None]
+        return [p for p in (self.full, self.swa, self.states) if p is not None]
 
     def loses_steps(self, why: str) -> None:
         """There are steps that are not followed: what was told of some is no evidence of all."""

@@ -9,9 +9,9 @@ from hkvtool.recorder.choke_point import ChokePoint, nothing
 from hkvtool.recorder.sglang import cache_hooks as cache
 from hkvtool.recorder.sglang import host_hooks as host
 from hkvtool.recorder.sglang import slot_hooks as slots
+from hkvtool.recorder.sglang import state_hooks as states
 from hkvtool.recorder.sglang import step_hooks as steps
 
-from hkvtool.recorder.sglang.storage_hooks import STORAGE_POINTS
 _ROOT = "sglang.srt.mem_cache"
 _CACHE = f"{_ROOT}.unified_radix_cache:UnifiedRadixCache"
 _PAGES = f"{_ROOT}.allocator.paged:PagedTokenToKVPoolAllocator"
@@ -19,6 +19,9 @@ _SLOTS = f"{_ROOT}.allocator.token:TokenToKVPoolAllocator"
 _HOST = f"{_ROOT}.pool_host.base:HostKVCache"
 _COPIES = f"{_ROOT}.hybrid_cache.hybrid_cache_controller:HybridCacheController"
 _LAYERS = "sglang.srt.managers.cache_controller:LayerDoneCounter"
+_STATES = f"{_ROOT}.allocator.mamba:MambaSlotAllocator"
+_REQUESTS = f"{_ROOT}.memory_pool:HybridReqToTokenPool"
+_RECURRENT = f"{_ROOT}.unified_cache.components.mamba:MambaComponent"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
@@ -33,7 +36,8 @@ def no_more(hooks: Attachment, *args: Any, **kwargs: Any) -> None:
 
 POINTS = (
     ChokePoint("declare", _CACHE, "__init__", ("params",), cache.to_make, cache.made, HOST),
-    ChokePoint("lookup", _CACHE, "match_prefix", ("params",), nothing, cache.matched, HOST),
+    ChokePoint("lookup", _CACHE, "match_prefix", ("params",),
+               cache.to_match, cache.matched, HOST),
     ChokePoint("insert", _CACHE, "insert", ("params",), nothing, cache.inserted, HOST),
     ChokePoint("alloc", _PAGES, "alloc", ("need_size",), nothing, slots.allocated, HOST),
     ChokePoint("extend", _PAGES, "alloc_extend", ("extend_num_tokens",),
@@ -45,6 +49,20 @@ POINTS = (
     ChokePoint("slot alloc", _SLOTS, "alloc", ("need_size",), nothing, slots.allocated, HOST),
     ChokePoint("slot free", _SLOTS, "free", ("free_index",), slots.to_free, slots.freed, HOST),
     ChokePoint("slot clear", _SLOTS, "clear", (), nothing, slots.cleared, HOST),
+    ChokePoint("state alloc", _STATES, "alloc", ("need_size",), nothing, states.allocated, HOST),
+    ChokePoint("state free", _STATES, "free", ("free_index",), nothing, states.freed, HOST),
+    ChokePoint("state clear", _STATES, "clear", (), nothing, slots.cleared, HOST),
+    ChokePoint("state owner", _REQUESTS, "alloc", ("reqs",), states.to_admit, states.taken, HOST),
+    ChokePoint("snapshot slot", _REQUESTS, "set_mamba_ping_pong_slot", ("req", "idx", "value"),
+               states.to_follow, no_more, HOST),
+    ChokePoint("snapshot", _RECURRENT, "prepare_for_caching_req", ("req",),
+               states.to_snapshot, states.taken, HOST),
+    ChokePoint("state back", _RECURRENT, "_alloc_request_state_slot", ("req",),
+               states.to_bring, states.taken, HOST),
+    ChokePoint("state copy", f"{_ROOT}.memory_pool:MambaPool", "copy_from",
+               ("src_indices", "dst_indices"), states.to_copy, no_more, STEP),
+    ChokePoint("mix", _BATCH, "mix_with_running", ("running_batch",),
+               states.to_mix, no_more, STEP),
     ChokePoint("host tier", _CACHE, "init_hicache", ("params",), nothing, host.made, HOST),
     ChokePoint("host alloc", _HOST, "alloc", ("need_size",), nothing, host.host_allocated, HOST),
     ChokePoint("host free", _HOST, "free", ("indices",), nothing, host.host_freed, HOST),
@@ -67,5 +85,4 @@ POINTS = (
                steps.to_process, no_more, STEP),
     ChokePoint("refuse", "sglang.srt.managers.schedule_policy:PrefillAdder", "add_one_req",
                ("req",), nothing, steps.refused, ()),
-    *STORAGE_POINTS,
 )  # fmt: skip

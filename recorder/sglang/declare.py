@@ -8,9 +8,12 @@ from typing import Any
 from hkvtool.recorder.sglang.cache_state import TABLES, CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
-from hkvtool.recorder.sglang.layouts import of_device, of_host
+from hkvtool.recorder.sglang.layouts import of_device, of_host, of_states
+from hkvtool.recorder.sglang.states import StatePool
 
 _COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
+
+FORMS = {"full": "compressed", "swa": "swa", "mamba": "recurrent"}
 
 NOT_SEEN = (
     "kernels: what a step reads is worked out from its requests' pages",
@@ -18,7 +21,7 @@ NOT_SEEN = (
     "how caches lie, unless keys and values, or latent rows, of a layer are a tensor of rows",
     "HiCache's storage tier, what is staged in its buffer mode, and indexer and state pools",
     "DeepSeek-V4's compressed, indexer and state pools",
-    "Mamba state, and allocators that share one buffer between groups",
+    "states that are kept in int8, and allocators that share one buffer between groups",
     "for whom a node is locked that no request holds",
     "a cache that was there before the recording began",
 )
@@ -34,12 +37,18 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     if full is None:
         full, swa = allocator, None
     state = CacheState(cache, len(hooks.caches) + 1, hooks)
-    state.components = {"full": component.FULL, "swa": component.SWA}
+    state.components = {
+        "full": component.FULL, "swa": component.SWA, "mamba": component.MAMBA
+    }  # fmt: skip
     bytes_of = allocator.get_kvcache()
     laid = {
         kind: of_device(getattr(bytes_of, f"{kind}_kv_pool", bytes_of), state.page)
         for kind in (("full",) if swa is None else ("full", "swa"))
     }
+    requests = cache.req_to_token_pool
+    recurrent = component.MAMBA in cache.tree_components
+    if recurrent and _plain(requests):
+        laid["mamba"] = of_states(requests.mamba_pool)
     if all(laid.values()):
         hooks.sees("layout")
     hooks.begin("; ".join(f"not seen: {what}" for what in NOT_SEEN))
@@ -48,12 +57,23 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
         state.window = int(cache._sliding_window_size)
         state.swa = PoolState(swa, state, "swa")
         state.mapping = allocator.full_to_swa_index_mapping
+    if recurrent and _plain(requests):
+        state.states = StatePool(requests, state)
+        state.steps.mark()
+    elif recurrent:
+        hooks.note("not seen: states that share their bytes with others, or are kept in int8")
     state.mark(cache, state)
     hooks.caches.append(state)
     for pool in state.pools:
         state.mark(pool.allocator, pool)
         _declare(hooks, state, pool, laid.get(pool.kind))
     return state
+
+
+def _plain(requests: Any) -> bool:
+    """Whether states lie in slots of their own, those of the tree in the same as all others."""
+    kind = type(requests.mamba_allocator).__name__
+    return kind == "MambaSlotAllocator" and requests.mamba_ckpt_pool is None
 
 
 def declare_tier(hooks: Hooks, state: CacheState, controller: Any) -> None:
@@ -101,9 +121,11 @@ def _declare(
 
 def _group(state: CacheState, pool: PoolState) -> dict[str, Any]:
     group: dict[str, Any] = {
-        "ev": "group", "group": pool.name, "pool": pool.name, "block_tokens": pool.page,
-        "form": "compressed" if pool.kind == "full" else "swa",
+        "ev": "group", "group": pool.name, "pool": pool.name, "block_tokens": state.page,
+        "form": FORMS[pool.kind],
     }  # fmt: skip
+    if pool is state.states:
+        group["states"] = "none"
     if pool.kind == "swa":
         group["window"] = state.window
     return group

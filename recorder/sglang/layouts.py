@@ -38,6 +38,29 @@ def of_host(pool: Any, page: int) -> dict[str, Any]:
     return _of(parts, page, str(pool.dtype), "layer,token,head,dim")
 
 
+def of_states(pool: Any) -> dict[str, Any]:
+    """The same of recurrent states: of each layer a slot holds some tensors, one behind the other
+    only within each."""
+    cache = pool.mamba_cache
+    parts = {f"conv{i}": tensor for i, tensor in enumerate(cache.conv)}
+    parts["temporal"] = cache.temporal
+    filled = {name: list(t) for name, t in parts.items() if t.numel()}
+    if not filled or not all(t[0].is_contiguous() for part in filled.values() for t in part):
+        return {}
+    first = next(iter(filled.values()))[0]
+    row, step = _row_bytes(first), first.stride(0) * first.element_size()
+    return {
+        "dtype": str(first.dtype).removeprefix("torch."), "codec": "identity/1",
+        "order": "layer,slot,state", "page_bytes": row, "stride_bytes": step,
+        "base": first.data_ptr(), "offset": 0,
+        "region_bytes": step * (first.shape[0] - 1) + row,
+        "states": [{"shape": list(t[0].shape[1:]), "dtype": str(t[0].dtype).removeprefix("torch.")}
+                   for t in filled.values()],
+        "stretches": [_stretch(name, i, t) for name, part in filled.items()
+                      for i, t in enumerate(part)],
+    }  # fmt: skip
+
+
 def _of(parts: dict[str, list[Any]], page: int, dtype: str, order: str) -> dict[str, Any]:
     tensors = [t for part in parts.values() for t in part]
     if not tensors or not all(_in_rows(t) for t in tensors):

@@ -1,4 +1,5 @@
-"""Locks on the path to a node: all of its full-attention pages, and a window's of the others."""
+"""Locks on the path to a node: all of its full-attention pages, a window's of the others, and the
+state at its end."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 from hkvtool.recorder.sglang.cache_state import CacheState, Lock, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
-from hkvtool.recorder.sglang.paths import full_pages, window_pages
+from hkvtool.recorder.sglang.paths import full_pages, state_of, window_pages
 
 OWNER = "lock"
 """Who holds what is locked, where that is no request, or not yet."""
@@ -35,9 +36,11 @@ def locked(
             state.swa, core, _component(state), node_id, state.window or 0
         )
         lock.swa = [p for _, pages in runs for p in pages]
+    if state.states is not None and state.components["mamba"] not in skip_lock_components:
+        lock.states = state_of(state, core, node_id)
     state.locks.setdefault(_key(node_id, receipt, state), []).append(lock)
-    _count(hooks, state.full, lock.full, 1)
-    _count(hooks, state.swa, lock.swa, 1)
+    for pool, pages in _held(state, lock):
+        _count(hooks, pool, pages, 1)
 
 
 def name(hooks: Hooks, state: CacheState, req: Any) -> None:
@@ -51,7 +54,7 @@ def name(hooks: Hooks, state: CacheState, req: Any) -> None:
     lock = next((lock for lock in alike if lock.receipt is None), None)
     if lock is None:
         return
-    for pool, pages in ((state.full, lock.full), (state.swa, lock.swa)):
+    for pool, pages in _held(state, lock):
         if pool is not None and pages:
             hooks.tell.touch(pages, pool.name, str(req.rid), None, None)
             hooks.tell.free(pages, pool.name, None, None, OWNER, None)
@@ -64,11 +67,26 @@ def unlocked(
 ) -> None:  # fmt: skip
     """A lock is given up."""
     state = hooks.by_core(witness)
-    lock = None if state is None else _of(state, node_id, params, window=not skip_swa)
-    if state is not None and lock is not None:
+    if state is None:
+        return
+    if state.components["full"] in params.skipped_lock_components:
+        state_unlocked(hooks, state, node_id, params)
+        return
+    lock = _of(state, node_id, params, window=not skip_swa)
+    if lock is not None:
         _drop(state, lock, params)
-        _count(hooks, state.swa, lock.swa, -1, lock.req)
-        _count(hooks, state.full, lock.full, -1, lock.req)
+        for pool, pages in reversed(_held(state, lock)):
+            _count(hooks, pool, pages, -1, lock.req)
+
+
+def state_unlocked(hooks: Hooks, state: CacheState, node: int, receipt: Any) -> None:
+    """A state is let go early, when it was copied: the receipt is one made of that of the lock."""
+    held = [lock for lock in state.locks.get(_key(node, receipt, state), ()) if lock.states]
+    uuids = receipt.component_lock_uuids
+    mine = [one for one in held if one.receipt and one.receipt.component_lock_uuids is uuids]
+    for lock in (mine or held)[:1]:
+        _count(hooks, state.states, lock.states or [], -1, lock.req)
+        lock.states = None
 
 
 def window_unlocked(
@@ -97,6 +115,20 @@ def extend(hooks: Hooks, state: CacheState, core: Any) -> None:
             # Not in place: what was told is kept by whoever was told.
             lock.swa = lock.swa + fresh
             _count(hooks, state.swa, fresh, 1, lock.req)
+
+
+def state_kept(hooks: Hooks, state: CacheState, node: int, slot: int) -> None:
+    """A node has a state that had none: locks on it that are held count on it too."""
+    for held in state.locks.values():
+        for lock in held:
+            if lock.node == node and lock.states is not None and slot not in lock.states:
+                lock.states = [slot]
+                _count(hooks, state.states, lock.states, 1, lock.req)
+
+
+def _held(state: CacheState, lock: Lock) -> list[tuple[PoolState | None, list[int]]]:
+    pairs = (state.full, lock.full), (state.swa, lock.swa), (state.states, lock.states or [])
+    return list(pairs)
 
 
 def _of(state: CacheState, node: int, receipt: Any, *, window: bool) -> Lock | None:
@@ -131,6 +163,6 @@ def drop_all(hooks: Hooks, state: CacheState) -> None:
     """Nothing is locked any more."""
     for held in state.locks.values():
         for lock in held:
-            _count(hooks, state.swa, lock.swa, -1, lock.req)
-            _count(hooks, state.full, lock.full, -1, lock.req)
+            for pool, pages in reversed(_held(state, lock)):
+                _count(hooks, pool, pages, -1, lock.req)
     state.locks.clear()

@@ -60,3 +60,11 @@ def window_pages(
             runs.append((step.path_start, pool.pages(value)))
         covered += step.path_end - step.path_start
     return runs[::-1], covered
+
+
+def state_of(state: CacheState, core: Any, node: int) -> list[int]:
+    """The slot of the recurrent state at the end of a node; none where it has none."""
+    if state.states is None or core.is_root(node):
+        return []
+    value = core.get_component_device_value(node, state.components[state.states.kind])
+    return [] if value is None else state.states.pages(value)

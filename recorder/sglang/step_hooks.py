@@ -12,7 +12,7 @@ from hkvtool.recorder.sglang.cache_hooks import resumed
 from hkvtool.recorder.sglang.cache_state import CacheState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.locks import name
-from hkvtool.recorder.sglang.steps import RESULT
+from hkvtool.recorder.sglang.steps import RESULT, Besides
 
 
 def to_go_on(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
@@ -40,7 +40,12 @@ def went_on(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw:
         state.loses_steps("batches that take more or less than a slot a token")
         return
     starts = [int(start) for start in batch.prefix_lens]
-    _plan(state, batch, starts, [count for _, count in taken])
+    besides: Besides = ((), ())
+    if state.states is not None:
+        chosen = batch.mamba_prefill_track_mask_cpu
+        left = state.states.snapshots(batch, starts, chosen, decoded=False)
+        besides = list(state.states.prepared(batch)), list(left)
+    _plan(state, batch, starts, [count for _, count in taken], besides)
 
 
 def to_decode(hooks: Hooks, batch: Any, *args: Any, **kw: Any) -> None:
@@ -61,10 +66,16 @@ def decoded(hooks: Hooks, seen: None, result: Any, batch: Any, *args: Any, **kw:
         state.loses_steps("batches that take more or less than a slot a request")
     else:
         starts = [int(length) - 1 for length in batch.seq_lens_cpu.tolist()]
-        _plan(state, batch, starts, [1] * len(starts))
+        besides: Besides = ((), ())
+        if state.states is not None:
+            chosen = batch.mamba_track_mask_cpu
+            besides = (), list(state.states.snapshots(batch, starts, chosen, decoded=True))
+        _plan(state, batch, starts, [1] * len(starts), besides)
 
 
-def _plan(state: CacheState, batch: Any, starts: list[int], counts: list[int]) -> None:
+def _plan(
+    state: CacheState, batch: Any, starts: list[int], counts: list[int], besides: Besides
+) -> None:
     """Tell a step: whom it runs, from where, how far, and what pages they have by now."""
     slots = batch.out_cache_loc
     fulls = slots.tolist()
@@ -80,14 +91,15 @@ def _plan(state: CacheState, batch: Any, starts: list[int], counts: list[int]) -
             rows.append((True, _row(state, batch, req, start + count)))
         at += count
     names = [str(req.rid) for req in batch.reqs]
-    state.steps.plan(names, starts, counts, rows)
+    state.steps.plan(names, starts, counts, rows, besides)
 
 
 def _row(state: CacheState, batch: Any, req: Any, length: int) -> list[list[int]]:
     """Every page that a request has, in each group."""
     row = batch.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : length : state.page]
     groups = [row] if state.swa is None else [row, state.mapping[row.long()]]
-    return [(slots // state.page).tolist() for slots in groups]
+    pages = [(slots // state.page).tolist() for slots in groups]
+    return pages if state.states is None else [*pages, [int(req.kv.mamba_pool_idx)]]
 
 
 def checked_in(hooks: Hooks, seen: None, result: None, cache: Any, req: Any, **kw: Any) -> None:

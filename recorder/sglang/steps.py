@@ -72,6 +72,13 @@ class Steps:
         else:
             tell(step, reqs, starts, counts, tables or None, None, None)
 
+    def without_snapshots(self, reqs: set[str]) -> None:
+        """What is planned of these requests leaves nothing behind but what they hold."""
+        self._planned = [
+            (step, (before, [e for e in behind if e["req"] not in reqs]))
+            for step, (before, behind) in self._planned
+        ]
+
     def mark(self) -> None:
         """Say that from here on each step tells where it begins."""
         if not self._marked:

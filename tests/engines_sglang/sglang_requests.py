@@ -19,12 +19,28 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from engines_sglang.sglang_cache import Engine
 
-_MODEL = SimpleNamespace(is_encoder_decoder=False, is_multimodal=False, vocab_size=1 << 15)
+_MODEL = SimpleNamespace(
+    is_encoder_decoder=False, is_multimodal=False, vocab_size=1 << 15,
+    hf_text_config=SimpleNamespace(mamba_chunk_size=4),
+)  # fmt: skip
 
 
 def begin(engine: Engine, name: str, tokens: list[int], more: int = 0, *, wait: bool = True) -> Any:
+    """Admit a request, then compute some tokens more, one by one."""
+    req, batch = admit(engine, name, tokens, wait=wait)
+    if more:
+        req.output_ids.append(4999)
+        checkpoint_kv_cache(req, engine.cache)
+    for token in range(more):
+        batch.prepare_for_decode()
+        serve(engine, batch, wait=wait)
+        req.output_ids.append(5000 + token)
+    return req
+
+
+def admit(engine: Engine, name: str, tokens: list[int], *, wait: bool = True) -> tuple[Any, Any]:
     """Look a request up, have what is on the host come back, lock what was found, and take slots
-    for the rest, as its scheduler does; then for some tokens more, one by one."""
+    for the rest, as its scheduler does, and compute it: the request, and the batch that it is."""
     req = Req(name, "", array("q", tokens), SamplingParams(max_new_tokens=4))
     req.init_next_round_input(engine.cache)
     if req.needs_host_load_back():
@@ -40,20 +56,14 @@ def begin(engine: Engine, name: str, tokens: list[int], more: int = 0, *, wait: 
         batch.hicache_consumer_index = engine.cache.ready_to_load_host_cache()
     batch.prepare_for_extend()
     serve(engine, batch, wait=wait)
-    if more:
-        req.output_ids.append(4999)
-        checkpoint_kv_cache(req, engine.cache)
-    for token in range(more):
-        batch.prepare_for_decode()
-        serve(engine, batch, wait=wait)
-        req.output_ids.append(5000 + token)
-    return req
+    return req, batch
 
 
 class Worker:
-    """Does of a model's work what the cache sees of it: nothing, once the loads are waited for."""
+    """Does of a model's work what the cache sees of it, once the loads are waited for."""
 
     def __init__(self, engine: Engine) -> None:
+        self.engine = engine
         controller = engine.cache.cache_controller
         self.hicache_layer_transfer_counter = controller and controller.layer_done_counter
         self.waits = True
@@ -61,6 +71,7 @@ class Worker:
     def forward_batch_generation(self, batch: Any, **kwargs: Any) -> Any:
         if self.waits:
             TpModelWorker.set_hicache_consumer(self, batch.hicache_consumer_index)
+        self.engine.compute(batch)
         return GenerationBatchResult()
 
 
@@ -77,6 +88,7 @@ def serve(engine: Engine, batch: Any, *, wait: bool = True) -> None:
     scheduler.future_map.output_tokens_buf = torch.zeros(1 << 10, dtype=torch.int64)
     result = Scheduler.run_batch(scheduler, batch)
     Scheduler.process_batch_result(scheduler, batch, result)
+    engine.processed(batch)
 
 
 def _load_back(engine: Engine, req: Any) -> None:

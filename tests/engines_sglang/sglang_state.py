@@ -59,7 +59,7 @@ def differences(folded: Folded, cache: Any, pools: list[PoolState]) -> Iterator[
     for pool in pools:
         refs, live = folded.pages(pool.name)
         every = set(range(1, int(pool.allocator.size) // pool.page + 1))
-        free = {int(p) for p in pool.allocator.get_all_free_pages().tolist()}
+        free = set(_free(pool))
         told = {p for p in every if not refs.get(p) and p not in live}
         if free != told:
             yield f"{pool.name}: free {sorted(free - told)}, folded {sorted(told - free)}"
@@ -71,7 +71,15 @@ def differences(folded: Folded, cache: Any, pools: list[PoolState]) -> Iterator[
         held = sum(1 for p in live if refs[p])
         if held * pool.page != locked:
             yield f"{pool.name}: {locked} tokens are locked, folded {held} pages"
+        if pool.kind == "mamba" and set(core.all_mamba_values_flatten().tolist()) != live:
+            yield f"{pool.name}: the tree has other states than {sorted(live)}"
         if pool.kind == "full":
             tree = {s // pool.page for s in core.all_values_flatten().tolist()}
             if tree != live:
                 yield f"{pool.name}: the tree has {sorted(tree ^ live)}, folded otherwise"
+
+
+def _free(pool: PoolState) -> list[int]:
+    if pool.kind == "mamba":
+        return [int(s) for s in pool.allocator.free_slots.tolist()]
+    return [int(p) for p in pool.allocator.get_all_free_pages().tolist()]
