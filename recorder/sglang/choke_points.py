@@ -11,6 +11,7 @@ from hkvtool.recorder.sglang import host_hooks as host
 from hkvtool.recorder.sglang import slot_hooks as slots
 from hkvtool.recorder.sglang import state_hooks as states
 from hkvtool.recorder.sglang import step_hooks as steps
+from hkvtool.recorder.sglang.storage_hooks import STORAGE_POINTS
 
 _ROOT = "sglang.srt.mem_cache"
 _CACHE = f"{_ROOT}.unified_radix_cache:UnifiedRadixCache"
@@ -85,4 +86,5 @@ POINTS = (
                steps.to_process, no_more, STEP),
     ChokePoint("refuse", "sglang.srt.managers.schedule_policy:PrefillAdder", "add_one_req",
                ("req",), nothing, steps.refused, ()),
+    *STORAGE_POINTS,
 )  # fmt: skip

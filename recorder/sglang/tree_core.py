@@ -14,6 +14,7 @@ from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_hooks import adopted, load_over
 from hkvtool.recorder.sglang.locks import locked, unlocked
 from hkvtool.recorder.sglang.removals import cleared, removed, window_left
+from hkvtool.recorder.sglang.storage_hooks import committed, grafted
 
 BACKEND = "hkvtool"
 """The name under which the engine knows it."""
@@ -33,6 +34,8 @@ THEN: dict[str, Then] = {
     "reset": cleared,
     "commit_load_back": adopted,
     "finish_load_back": load_over,
+    "insert_host": grafted,
+    "commit_hicache_transfers": committed,
     **dict.fromkeys(
         (
             "evict_device_next_node", "evict_device_leaf", "demote", "drop_subtree_no_host",
