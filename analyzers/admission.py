@@ -176,14 +176,24 @@ class Admission(Silent):
         """Content that is used was not moved in vain, in whichever block it travelled."""
         if not self.trips:
             return
+        group = event["group"]
         for name in self._names(event):
             self.trips.pop(name, None)
-        group = event["group"]
+            if isinstance(name[1], str) and len(name) == 2:
+                for copies in self._copies(group):
+                    self.trips.pop((copies, name[1]), None)
         for block in event["blocks"]:
             for pos in self.travelled.pop((group, block), ()):
                 for name in self.carried.pop(pos, ()):
                     if any(e.pos == pos for e in self.trips.get(name, ())):
                         del self.trips[name]
+
+    def _copies(self, group: str) -> Iterator[str]:
+        """The groups of lower tiers that what is used of a group may have come through."""
+        used = self.ctx.fold.group(group)
+        for other in self.ctx.fold.declared.groups.values():
+            if used is not None and not other.participates and other.form == used.form:
+                yield other.name
 
     def _names(self, event: Event) -> Iterator[Name]:
         """What travels, by hash where one is live or stated, else by block."""

@@ -1,5 +1,5 @@
-"""Requests at random on SGLang's cache with memory of the host and a storage below it, whose threads
-take their turns at random too, and whose files other programs delete and cut short."""
+"""Requests at random on SGLang's cache with a storage below the host's memory, whose threads take
+their turns at random too, and whose files other programs delete and cut short."""
 
 from __future__ import annotations
 
