@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
 from engines_sglang.sglang_cache import CORES
+from engines_sglang.sglang_requests import begin, end
 from engines_sglang.sglang_state import Folded
 from engines_sglang.sglang_states import (
     STRATEGIES,
@@ -17,9 +19,16 @@ from engines_sglang.sglang_states import (
     state_differences,
 )
 from engines_sglang.test_sglang_state import quiet
+from hkvtool.analyzers.verdict import Verdict, Why, why
+from hkvtool.model.event import Event
 from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.store.derive_reads import derive_reads
 
 Watched = tuple[Folded, Hooks]
+
+
+HEAD = list(range(1, 17))
+LEFT, RIGHT = [*HEAD, *range(100, 108)], [*HEAD, *range(200, 208)]
 
 
 def drive(watched: Watched, engine: StateEngine, seed: int, steps: int) -> StateLoad:
@@ -38,7 +47,77 @@ def drive(watched: Watched, engine: StateEngine, seed: int, steps: int) -> State
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("core", CORES)
 def test_random_load(core: str, strategy: str, watched: Watched) -> None:
-    load = drive(watched, StateEngine(core, strategy, slots=256), 1, 300)
+    load = drive(watched, StateEngine(core, strategy, slots=256), 1, 100)
     kinds: set[Any] = {event["ev"] for event in watched[0].events if event.get("group") == "mamba"}
     assert {"alloc", "free", "publish", "unpublish", "touch", "copy", "zero"} <= kinds
     assert {"begin", "decode", "checkpoint", "end", "preempt", "evict_states"} <= set(load.done)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_random_load_of_pages_and_few_states_a_path(core: str, watched: Watched) -> None:
+    drive(watched, StateEngine(core, "extra_buffer", page=4, slots=256, per_path=2), 2, 80)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("strategy", "page"), [*((s, 1) for s in STRATEGIES), ("extra_buffer", 4)])
+@pytest.mark.parametrize("core", CORES)
+def test_long_random_load(core: str, strategy: str, page: int, watched: Watched) -> None:
+    drive(watched, StateEngine(core, strategy, page=page, slots=256, states=18), 3, 5000)
+
+
+def asked(folded: Folded, req: str) -> Why:
+    """What `hkvtool why` says of a request."""
+    events = (Event.of(pos, data) for pos, data in enumerate(folded.events, 1))
+    return why(derive_reads(events), req)
+
+
+def filled(core: str) -> StateEngine:
+    """A tree that forks where a state is kept."""
+    engine = StateEngine(core, "no_buffer")
+    for number, tokens in enumerate((HEAD, LEFT, RIGHT)):
+        end(engine, begin(engine, f"r{number}", tokens))
+    return engine
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_full_hit_whose_state_is_gone(core: str, watched: Watched) -> None:
+    folded, hooks = watched
+    engine, contents = filled(core), Contents(folded)
+    engine.match(LEFT)
+    engine.match(RIGHT)
+    assert engine.evict_states(1).mamba_num_evicted == 1
+    end(engine, begin(engine, "new", [*HEAD, 300, 301]))
+    end(engine, begin(engine, "again", [*HEAD, 300, 301, 302]))
+    assert not list(state_differences(folded, engine, hooks.caches[0].pools, contents))
+
+    report = folded.checked()
+    [veto] = report.findings
+    assert (veto.code, veto.request, veto.group) == ("HKV308", "new", "mamba")
+    assert veto.tokens == (0, 16) and veto.actual["lost"] == 16
+    told = {e["req"]: e["hit"] for e in folded.events if e["ev"] == "lookup"}
+    assert told["r1"] == {"full": 16, "mamba": 16} and told["new"] == {"full": 16, "mamba": 0}
+    assert told["again"] == {"full": 18, "mamba": 18}
+    resumes = {e["req"]: (e["at"], list(e["blocks"])) for e in folded.events if e["ev"] == "resume"}
+    assert (resumes["new"], resumes["again"]) == ((0, []), (18, ["full", "mamba"]))
+    answer = asked(folded, "new")
+    assert answer.verdict is Verdict.RECOMPUTED and "group mamba" in answer.sentence
+    assert not folded.guard.count
+
+
+def test_going_on_from_a_state_that_is_gone_is_found(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cache that forgot to ask for the state would do: the pages are there, and what the
+    request computes in begins with nothing."""
+    folded, _ = watched
+    engine = filled("python")
+    engine.match(LEFT)
+    engine.match(RIGHT)
+    assert engine.evict_states(1).mamba_num_evicted == 1
+    component = type(engine.cache.components[ComponentType.MAMBA])
+    monkeypatch.setattr(component, "create_match_validator", lambda *a, **kw: lambda node: True)
+    monkeypatch.setattr(engine, "compute", lambda batch: None)
+    end(engine, begin(engine, "new", [*HEAD, 300, 301]))
+    loud = [f for f in folded.checked().findings if f.request == "new"]
+    assert {(f.code, f.group) for f in loud} >= {("HKV306", "mamba")}, loud
+    assert asked(folded, "new").verdict is Verdict.RESUMED_WRONGLY
