@@ -14,13 +14,23 @@ if TYPE_CHECKING:
 
 
 def check_trace(trace: Trace, told: Callable[[int], None] | None = None) -> Report:
-    """What `check` says of a trace, sooner where it is long and nothing is wrong with it. `told`
+    """What `check` says of a trace, sooner where it is long and little is wrong with it. `told`
     is told how many events were looked at."""
     return screen_of(trace, told) or check(trace.events())
 
 
 def screen_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report | None:
+    """The report of a long trace in a DuckDB file, the rules asked of what compiled code does not
+    surely find right; None where they must look at all of it, and of any other trace."""
+    return _screened(trace, told, right=False)
+
+
+def right_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report | None:
     """The report of a long trace in a DuckDB file in which nothing is wrong; None of any other."""
+    return _screened(trace, told, right=True)
+
+
+def _screened(trace: Trace, told: Callable[[int], None] | None, *, right: bool) -> Report | None:
     if trace.count < PLAIN_LIMIT:
         return None
     from hkvtool.store.duck import DuckTrace
@@ -29,4 +39,4 @@ def screen_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report
         return None
     from hkvtool.analyzers.screen import screened
 
-    return screened(trace, told)
+    return screened(trace, told, right=right)

@@ -1,9 +1,10 @@
-"""A long trace looked at by compiled code, which finds most of them right in one pass.
+"""A long trace looked at by compiled code, which finds most of it right in one pass.
 
-What the screen (`screen_loop`) does not surely find right, the rules look at: the whole trace from
-its start, so that nothing is judged by halves. Where everything is right, the rules have only been
-asked about the rare events: declarations, buffers, captures, and lookups and resumes that the
-screen is not sure of.
+Where everything is right, the rules have only been asked about the rare events: declarations,
+captures, and lookups and resumes that the screen (`screen_loop`) is not sure of. Where some events
+are not surely right, it takes a note of them and goes on: the rules are asked of those, with all
+that matters to them, in a second pass (`narrowed`). What cannot be narrowed down so, the rules look
+at: the whole trace from its start.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from typing import Any
 import numpy as np
 
 from hkvtool.analyzers import screen_arrays as s
+from hkvtool.analyzers.blame import Blame
 from hkvtool.analyzers.check import DESCRIBES, Check
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.group_intersection import GroupIntersection
+from hkvtool.analyzers.narrowed import Doubts, narrowed
 from hkvtool.analyzers.progress import Progress
+from hkvtool.analyzers.recount import Unbroken
 from hkvtool.analyzers.screen_asked import asked, columns
 from hkvtool.analyzers.screen_declared import take_in
 from hkvtool.analyzers.screen_fold import ScreenedFold, Suspicious, TakenIn
-from hkvtool.analyzers.screen_lookups import drop
+from hkvtool.analyzers.screen_lookups import close, drop
 from hkvtool.analyzers.screen_loop import lane_of
 from hkvtool.analyzers.screen_rows import Rows
 from hkvtool.analyzers.screen_sql import plain_enough, sizes, too_long
@@ -35,44 +39,98 @@ from hkvtool.model.findings import Report
 from hkvtool.model.rows import MISSING
 from hkvtool.state import arrays as a
 from hkvtool.state.batch import Batch
-from hkvtool.state.codes import DISPATCH
+from hkvtool.state.codes import (
+    BUFFER,
+    COPY,
+    DISPATCH,
+    INDEX,
+    LOAD_BEGIN,
+    LOAD_END,
+    SEAL,
+    SELECT,
+    STORE_BEGIN,
+    STORE_END,
+    USE,
+    WRITE,
+    ZERO,
+)
 from hkvtool.state.requests import Request
 
 _DESCRIBED = np.array(sorted(EVENTS[kind].code for kind in DESCRIBES))
+
+_OWN_LANE = np.array([WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT])
+"""Events that run on the lane of the device where they have a step and name no lane."""
+
+_TOUCHING = np.array([
+    WRITE, SEAL, INDEX, ZERO, COPY, USE, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END,
+])  # fmt: skip
+"""Events that say when blocks are touched."""
 
 STEPS_NOTED = 4096
 
 _BATCH = 1 << 14
 
 
-def screened(trace: Any, told: Callable[[int], None] | None = None) -> Report | None:
-    """The report of a trace in which nothing is wrong; None where the rules must look.
+def screened(
+    trace: Any, told: Callable[[int], None] | None = None, *, right: bool = False
+) -> Report | None:
+    """The report of a trace; None where the rules must look at all of it. With `right`, the report
+    of a trace in which nothing is wrong, None of any other.
 
     `trace` is one in a DuckDB file. `told` is told how many events were looked at.
     """
     try:
         with uncollected():
-            return looked_through(trace, told)
+            return looked_through(trace, told) if right else narrowed_down(trace, told)
     except (Suspicious, LookupError, ValueError, TypeError):
         # A file altered by hand may hold anything: whoever reads its events says what is wrong.
         return None
 
 
 def looked_through(trace: Any, told: Callable[[int], None] | None = None) -> Report:
-    """The same; raises Suspicious."""
+    """The report of a trace in which nothing is wrong; raises Suspicious of any other."""
+    return _looking(trace).run(told)
+
+
+def narrowed_down(
+    trace: Any, told: Callable[[int], None] | None = None, size: int = _BATCH
+) -> Report:
+    """The report of a trace, the rules asked of what is not surely right; raises Suspicious where
+    they must look at all of it. `size` is how many events are read at once."""
+    looking = _looking(trace, further=True, size=size)
+    report = looking.run(told)
+    doubts = looking.doubts()
+    if doubts is None:
+        return report
+    del looking
+    return narrowed(trace, doubts, report)
+
+
+def _looking(trace: Any, *, further: bool = False, size: int = _BATCH) -> _Looking:
     evidence = evidence_of(trace.control)
     if not plain_enough(trace) or evidence.source != "declared":
         raise Suspicious("what the trace holds", 0)
     fold = ScreenedFold(trace)
     if not fold.fits:
         raise Suspicious("too large to lay out", 0)
-    return _Looking(trace, fold, Check(Context(evidence, fold, TakenIn(fold)))).run(told)
+    check = Check(Context(evidence, fold, TakenIn(fold)))
+    return _Looking(trace, fold, check, further=further, size=size)
 
 
 class _Looking:
-    """One pass over one trace."""
+    """One pass over one trace; without `further`, up to what is not surely right."""
 
-    def __init__(self, trace: Any, fold: ScreenedFold, check: Check) -> None:
+    def __init__(
+        self, trace: Any, fold: ScreenedFold, check: Check, *, further: bool, size: int
+    ) -> None:
+        self.further, self.size = further, size
+        self.asked: list[Any] = []
+        self.at_end = False
+        self.found_at: list[int] = []
+        tally = Unbroken(check.ctx)
+        check.seeing[check.seeing.index(check.tally)] = tally
+        check.tally = tally
+        self.accessing = np.zeros(int(fold.sc.h[s.LANES]), bool)
         self.trace, self.fold, self.check = trace, fold, check
         self.ctx, self.sc = check.ctx, fold.sc
         self.rows = Rows(trace, fold)
@@ -100,7 +158,7 @@ class _Looking:
         return np.array(lanes, np.int64)
 
     def run(self, told: Callable[[int], None] | None) -> Report:
-        batches = self.trace.batches_with(columns(self.trace.names), _BATCH)
+        batches = self.trace.batches_with(columns(self.trace.names), self.size)
         # Who reads ahead stops where the screen does, and not only once the error is forgotten.
         with closing(batches):
             for batch, chunk in batches:
@@ -109,11 +167,76 @@ class _Looking:
                 if told:
                     told(self.check.count)
         self._ended()
+        waiting = [name for name, _ in self.resumes.pending]
         report = self.check.report()
-        if any(finding.code != "HKV308" for finding in report.findings):
-            raise Suspicious("a finding", 0)
+        if self._found(0):
+            report.findings = list(self.ctx.findings)
+            self.at_end = True
+            for name in waiting:
+                self.sc.named[self.numbers[name]] |= s.CONCERNED
+            self._stop(0)
         _in_order(report.ratios.lookups)
         return report
+
+    # --- what is not surely right ----------------------------------------------------------
+
+    def doubts(self) -> Doubts | None:
+        """What the rules are still to be asked of; None where there is nothing."""
+        if not self.asked and not self.at_end:
+            return None
+        fold, sc = self.fold, self.sc
+        groups, pools = fold.declared.groups, fold.declared.pools
+        buffers = np.flatnonzero(sc.b_doubt)
+        names = {number: name for name, number in self.rows.buffers.items()}
+        return Doubts(
+            asked=np.unique(np.concatenate([np.zeros(0, np.int64), *self.asked])),
+            concerned=(sc.named & s.CONCERNED) != 0,
+            since=sc.since,
+            written=(sc.doubt & s.WRITTEN) != 0,
+            floor=0 if len(buffers) else int(sc.h[s.FLOOR]),
+            buffers=frozenset(names[number] for number in buffers.tolist()),
+            homes=_bases_of(fold, "group", {n: g.pool.name for n, g in groups.items()}),
+            bases=_bases_of(fold, "pool", {name: name for name in pools}),
+            found_at=self.found_at,
+            losses=self.check.tally.losses,
+        )
+
+    def _ask(self, pos: int, who: int) -> None:
+        """The rules are to be asked of an event once everything has been looked at."""
+        self.asked.append(np.array([pos], np.int64))
+        if who >= 0:
+            self.sc.named[who] |= s.CONCERNED
+        self._stop(pos)
+
+    def _stop(self, pos: int) -> None:
+        if not self.further:
+            raise Suspicious("not surely right", pos)
+
+    def _found(self, pos: int) -> bool:
+        """Whether the rules, asked of an event, found more than what a lookup threw away: that is
+        not told, as they will be asked of it again."""
+        ctx, known = self.ctx, len(self.found_at)
+        if any(finding.code != "HKV308" for finding in ctx.findings[known:]):
+            del ctx.findings[known:]
+            ctx.blame = Blame(self.fold)
+            return True
+        self.found_at += [pos] * (len(ctx.findings) - known)
+        return False
+
+    def _noted(self, batch: Batch) -> None:
+        """Which lanes touched blocks so far."""
+        lane = np.where(np.isin(batch.ev, _OWN_LANE) & (batch.step != MISSING),
+                        self.lanes[-1], self.lanes[-2])  # fmt: skip
+        lane = np.where(batch.actor >= 0, self.lanes[np.maximum(batch.actor, 0)], lane)
+        self.accessing[lane[np.isin(batch.ev, _TOUCHING)]] = True
+
+    def _snapshot(self, pos: int) -> None:
+        """How far each lane that touched blocks is."""
+        sc, lanes = self.sc, len(self.accessing)
+        k = int(sc.h[s.SNAPS]) % s.SNAPSHOTS
+        sc.snap_pos[k] = pos
+        sc.snap_index[k * lanes : (k + 1) * lanes] = np.where(self.accessing, sc.idx, 0)
+        sc.h[s.SNAPS] += 1
 
     # --- rows ------------------------------------------------------------------------------
 
@@ -124,6 +247,7 @@ class _Looking:
         dispatched = batch.ev == DISPATCH
         self.sent = batch.pos[dispatched], batch.step[dispatched]
         self.sc = fold.sc
+        self._snapshot(int(batch.pos[0]))
         row = 0
         while True:
             first, row = row, fold.watch(self.lanes, said, stops, row, batch.n)
@@ -141,6 +265,11 @@ class _Looking:
                 self._settle(row, int(batch.pos[row]))
                 self.sc.h[s.JUDGED] = batch.pos[row]
         self._sent_by(int(batch.pos[-1]) + 1)
+        self._noted(batch)
+        count = int(self.sc.h[s.ASKED])
+        if count:
+            self.asked.append(self.sc.asked[:count].copy())
+            self._stop(int(self.sc.asked[0]))
         settled = 4 * int(self.sc.h[s.SETTLED])
         self.check.tally.total.lookups.frombytes(self.sc.outcome[:settled].tobytes())
 
@@ -176,6 +305,9 @@ class _Looking:
         name = event.req
         if event.ev == "admit" and "engine" in event:
             sc.h[s.ENGINES] = 1
+        if who >= 0 and sc.named[who] & s.DOUBTED:
+            self._aside(event, who)
+            return
         if name is not None:
             self._known(event, name, who)
         assert isinstance(self.ctx.order, TakenIn)
@@ -187,18 +319,37 @@ class _Looking:
             self._tables(event, name, who)
         if ev in ("refuse", "preempt"):
             self._waiting(event)
-        found = len(self.ctx.findings)
         self.check.event(event)
         if self.check.integrity.malformed or self.check.integrity.midway:
             raise Suspicious("malformed", event.pos)
-        if any(finding.code != "HKV308" for finding in self.ctx.findings[found:]):
-            raise Suspicious("a finding", event.pos)
+        if self._found(event.pos):
+            if ev in ("refuse", "preempt"):
+                raise Suspicious("a finding", event.pos)
+            self._ask(event.pos, who)
         if ev in ("pool", "group", "limits"):
             self._declared(event)
         if who >= 0:
             sc.named[who] |= s.NAMED | s.REQUEST
             self._life(event, who)
         sc.h[s.STREAM] |= int("stream" in (self.check.coming or ()))
+        sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
+
+    def _aside(self, event: Event, who: int) -> None:
+        """An event of a request that something was not right with: just what others may hang on
+        is taken in."""
+        sc, ev = self.sc, event.ev
+        self._ask(event.pos, who)
+        if ev in ("refuse", "preempt"):
+            self._waiting(event)
+        self.ctx.meet(event)
+        self.progress.before(event)
+        self.progress.after(event)
+        if self._found(event.pos):
+            raise Suspicious("a finding", event.pos)
+        if ev in ("lookup", "abort", "finish"):
+            close(sc, who)
+        sc.named[who] |= s.NAMED | s.REQUEST
+        self._life(event, who)
         sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
 
     def _known(self, event: Event, name: str, who: int) -> None:
@@ -288,6 +439,7 @@ class _Looking:
     def _settle(self, row: int, pos: int) -> None:
         """A resume that was put off is judged before the event that shows what became of it."""
         batch = self.fold.batch
+        waiting = [name for name, _ in self.resumes.pending]
         kind = BY_CODE[int(batch.ev[row])].name
         if kind == "retire":
             event = self.rows.event(batch, row)
@@ -306,8 +458,9 @@ class _Looking:
             event = Event(pos, kind, data)
             self.ctx.meet(event)
             self.resumes.due(event)
-        if any(finding.code != "HKV308" for finding in self.ctx.findings):
-            raise Suspicious("a finding", pos)
+        if self._found(pos):
+            for name in waiting:
+                self._ask(pos, self.numbers[name])
         self._recount()
 
     def _recount(self) -> None:
@@ -381,6 +534,13 @@ class _Looking:
         for g in np.flatnonzero(sc.lost).tolist():
             key = "HKV308", groups[g]
             tally.losses[key] = tally.losses.get(key, 0) + int(sc.lost[g])
+
+
+def _bases_of(fold: ScreenedFold, domain: str, pools: dict[str, str]) -> Any:
+    """The first slot of the pool that each name of a domain stands for; -1 where there is none."""
+    names = (str(fold.names.name(domain, i)) for i in range(fold.names.count(domain)))
+    found = (pools.get(name) for name in names)
+    return np.array([-1 if pool is None else fold.bases[pool] for pool in found], np.int64)
 
 
 def _in_order(lookups: array[int]) -> None:

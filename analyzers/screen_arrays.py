@@ -38,7 +38,11 @@ from typing import Any, NamedTuple
     OPEN,
     STREAM,
     DUE_SINCE,
-) = range(29)
+    ASKED,
+    DOUBTS,
+    FLOOR,
+    SNAPS,
+) = range(33)
 """Places in the header `h`: number of lanes, transfers begun, signals given, holder entries in
 use, blocks on their way in, how many may be, where something was last given back, where work last
 went on, resumes that a later read settles, the row whose resume was settled, what was suspicious,
@@ -47,8 +51,10 @@ taken to be in flight, dispatches so far, why the rules are asked about a row, w
 told apart, whether anybody had to wait, tokens of settled lookups (asked for, matched, resumable),
 lookups settled in this batch, the first free record, what was ever put into the ring,
 lookups that are open, whether buffers are held against the order of lanes, the first resume that a
-later read settles."""
-HEADER = 29
+later read settles, events of this batch that the rules are asked of later, whether any block is
+doubted, from where on the order matters to those (-1: nowhere), how often it was noted how far
+each lane is."""
+HEADER = 33
 
 IN_FLIGHT = 64
 """Steps that may be in flight."""
@@ -73,9 +79,19 @@ TRANSFER = -2
 NOBODY, MIXED = -1, -2
 """Values of `history`: no table's own accesses; those of several."""
 
-NAMED, REQUEST, GONE, TOLD = 1, 2, 4, 8
+NAMED, REQUEST, GONE, TOLD, CONCERNED, DOUBTED = 1, 2, 4, 8, 16, 32
 """Bits of `named`: some event named the holder; as a request; it has ended and is forgotten; the
-rules keep account of it, so that whatever becomes of it is told to them."""
+rules keep account of it, so that whatever becomes of it is told to them; an event that the rules
+are asked of later is its; they are asked of all that name it from here on."""
+
+WRITTEN = 64
+"""Bit of `doubt`, beside `DOUBTED`: an event that the rules are asked of later writes the block."""
+
+SNAPSHOTS = 64
+"""How often it is remembered how far each lane was."""
+
+UNCAPPED = 1 << 40
+"""Blocks that may be on their way in where nothing is said."""
 
 OVER = -2
 """Value of `lookup`: the request has ended since its last one."""
@@ -185,6 +201,15 @@ class Screen(NamedTuple):
     # how often content went out and in without a use, by group and hash, else by component
     trips: Any
     block_trips: Any
+    # events of this batch that the rules are asked of later; slots that they name: since when what
+    # happened to them matters (by two more; 0: it does not), and what is doubtful about them
+    asked: Any
+    since: Any
+    doubt: Any
+    b_doubt: Any
+    # how far each lane was, from time to time
+    snap_pos: Any
+    snap_index: Any
     # what is declared
     alike: Any
     far: Any

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.analyzers.kernel_abi import unlike_sides
-from hkvtool.analyzers.screen_arrays import CAP, ENGINES, Screen
+from hkvtool.analyzers.screen_arrays import CAP, ENGINES, UNCAPPED, Screen
 from hkvtool.model.event import Event
 from hkvtool.state.accesses import accesses
 from hkvtool.state.arrays import COMPONENTS
 from hkvtool.state.declarations import Declarations, Group, Pool
 from hkvtool.state.fold import Fold
 from hkvtool.state.read_faults import same_rows
-
-UNCAPPED = 1 << 40
-"""Blocks that may be on their way in where nothing is said."""
 
 _OTHER_LIMITS = ("recovering_bytes", "stall_steps", "stall_ns", "thrash_trips")
 

@@ -10,6 +10,7 @@ import numpy as np
 from hkvtool.analyzers import screen_arrays as s
 from hkvtool.analyzers import (
     screen_content,
+    screen_doubts,
     screen_holders,
     screen_lookups,
     screen_loop,
@@ -46,7 +47,7 @@ from hkvtool.store.trace import CONTROL_KINDS
 
 SOURCES = (
     s, screen_order, screen_races, screen_holders, screen_content, screen_reads, screen_moves,
-    screen_lookups, screen_loop,
+    screen_lookups, screen_doubts, screen_loop,
 )  # fmt: skip
 """Modules of the screen's compiled functions, each after those it calls."""
 
@@ -84,7 +85,7 @@ def call(name: str) -> Any:
     return _functions[name]
 
 
-class _Bounded:
+class Bounded:
     """A trace whose pools are declared to be no larger than what it names of them."""
 
     def __init__(self, source: Any) -> None:
@@ -118,7 +119,7 @@ class ScreenedFold(CompiledFold):
         super().__init__(source)
         if not self.fits:
             # A tier may be declared without bounds; what is named of it is not without.
-            super().__init__(_Bounded(source))
+            super().__init__(Bounded(source))
             self.source = source
         self.row = 0
         self.now: tuple[Any, ...] = ()
@@ -151,7 +152,8 @@ class ScreenedFold(CompiledFold):
             (n["req"], "named ended checked due rolled lookup"),
             (_ROOM, "k_pos k_asked k_best k_limit k_least k_joining k_resume k_at k_ring k_next"),
             (s.RING, "ring"), (_ROOM, "room outcome"),
-            (MOST_BUFFERS, "b_lane b_index b_valid"),
+            (MOST_BUFFERS, "b_lane b_index b_valid"), (_ROOM, "asked"), (n["slot"], "since"),
+            (s.SNAPSHOTS, "snap_pos"), (s.SNAPSHOTS * lanes, "snap_index"),
             (MOST_BUFFERS * s.BUFFER_READS, "b_read_lane b_read_index"),
             (groups, "lost joins engine column serves served ratio index_of"),
             (groups, "window slack sink overlap chunked replayed"),
@@ -175,6 +177,8 @@ class ScreenedFold(CompiledFold):
             per[name] = (per[name][0], 0, kind)
         per["trips"] = (groups * hashes, 0, np.int8)
         per["block_trips"] = (components, 0, np.int8)
+        per["doubt"] = (n["slot"], 0, np.int8)
+        per["b_doubt"] = (MOST_BUFFERS, 0, np.int8)
         columns = {
             name: _made(max(1, size), empty, np.dtype(kind))
             for name, (size, empty, kind) in per.items()
@@ -182,6 +186,7 @@ class ScreenedFold(CompiledFold):
         self.sc = s.Screen(**columns)
         self.sc.h[s.LANES], self.sc.h[s.GROUPS] = lanes, groups
         self.sc.h[s.POOLS], self.sc.h[s.HASHES] = pools, hashes
+        self.sc.h[s.FLOOR] = -1
         self._link_records(0)
 
     def slot(self, pool: Pool, block: int) -> int:
@@ -209,6 +214,9 @@ class ScreenedFold(CompiledFold):
         self._room_for_holders(int(np.diff(batch.blocks.offsets)[taking].sum()))
         self._room_for_entries(len(batch.hashes.values))
         self._room_for_lookups(batch, asked)
+        self.sc.h[s.ASKED] = 0
+        if len(self.sc.asked) < batch.n:
+            self.sc = self.sc._replace(asked=np.zeros(batch.n, np.int64))
         self._lists = batch.blocks.values.copy(), batch.blocks2.values.copy()
         most = [np.diff(column.offsets).max(initial=0) for column in (batch.blocks, batch.blocks2)]
         self.slots = np.zeros(int(sum(most)) + 1, np.int64)

@@ -10,6 +10,8 @@ from typing import Any
 
 from hkvtool.analyzers.screen_arrays import (
     ASK,
+    DOUBTED,
+    DOUBTS,
     DUE,
     DUE_SINCE,
     GONE,
@@ -23,6 +25,7 @@ from hkvtool.analyzers.screen_arrays import (
     WAITED,
     WHY,
 )
+from hkvtool.analyzers.screen_doubts import ask, doubted, doubtful
 from hkvtool.analyzers.screen_holders import entry, leave, release, take
 from hkvtool.analyzers.screen_lookups import end_lookup, looked_up, resumed
 from hkvtool.analyzers.screen_moves import (
@@ -281,26 +284,30 @@ def watched(
         feed(sc, kind, pos[i], lane, number[i], said[i], handle[i])
         if stops[i] != 0:
             return i
-        if kind in (ADMIT, ABORT, FINISH) and to_be_told(sc, who):
+        suspect = who >= 0 and sc.named[who] & DOUBTED != 0
+        if kind in (ADMIT, ABORT, FINISH) and (suspect or to_be_told(sc, who)):
             sc.h[ASK] = 551
             return i
         if kind == BUFFER:
-            sc.h[WHY] = buffered(
-                sc, said[i], q.writes[i] != 0, lane, sc.idx[lane], q.valid[i], q.extent[i]
-            )
-            if sc.h[WHY] != 0:
-                return i
+            if sc.b_doubt[said[i]] == 0:
+                sc.b_doubt[said[i]] = buffered(
+                    sc, said[i], q.writes[i] != 0, lane, sc.idx[lane], q.valid[i], q.extent[i]
+                ) != 0  # fmt: skip
+            if sc.b_doubt[said[i]] != 0:
+                ask(sc, pos[i])
             continue
         if kind == LAUNCH:
             continue
         if kind in (LOOKUP, RESUME):
-            ask = 500
-            if number[i] == MISSING and kind == LOOKUP:
-                ask = looked_up(st, sc, q, groups, reach, q.at[i], pos[i], who, aux[i])
+            unsure = 500
+            if suspect:
+                unsure = 501
+            elif number[i] == MISSING and kind == LOOKUP:
+                unsure = looked_up(st, sc, q, groups, reach, q.at[i], pos[i], who, aux[i])
             elif number[i] == MISSING:
-                ask = resumed(st, sc, q, groups, reach, q.at[i], pos[i], who, aux[i])
-            if ask != 0:
-                sc.h[ASK] = ask
+                unsure = resumed(st, sc, q, groups, reach, q.at[i], pos[i], who, aux[i])
+            if unsure != 0:
+                sc.h[ASK] = unsure
                 return i
             continue
         if part[i] != NO_NAME or flags[i] & (PAD | FAILED) != 0:
@@ -347,21 +354,35 @@ def watched(
             good = found(st, reach, near, blk, b0, b0 + n, slots, 0)
             if not good or not found(st, reach, far, blk2, c0, c0 + m, slots, n):
                 why = 4
-        elif n > 0 and kind != UNPUBLISH:
+        elif kind == UNPUBLISH:
+            n = 0
+        elif n > 0:
             why = 5
+        if why == 0 and (suspect or sc.h[DOUBTS] != 0):
+            why = doubtful(sc, who, slots, n + m)
         if why == 0:
             why = looked_at(
                 st, sc, kind, pos[i], lane, number[i], who, g, g2, near, far, handle[i], t0[i],
                 t1[i], aux[i], slots, n, n + m, ho[i + 1] - ho[i], spare,
             )  # fmt: skip
-        if why == 0 and run(
+        if why != 0:
+            why = doubted(st, sc, kind, why, pos[i], lane, who, g, far, slots, n, n + m)
+        if why != 0:
+            sc.h[WHY] = why
+            return i
+        if run(
             st, groups, pools, reach, mapped, pos, ev, number, req, group, group2, pool, pool2,
             handle, t0, t1, version, kver, aux, flags, bo, blk, co, blk2, ho, hsh, i, i + 1,
         ) != 0:  # fmt: skip
-            why = 6
-        if why == 0:
-            why = remembered(st, sc, kind, pos[i], who, g, slots, n)
-        if why == 0 and kind in (ADMIT, ABORT, FINISH):
+            # What the fold refuses takes part in nothing else.
+            sc.h[WHY] = doubted(st, sc, kind, 6, pos[i], lane, who, g, far, slots, n, n + m)
+            if sc.h[WHY] != 0:
+                return i
+            continue
+        if remembered(st, sc, kind, pos[i], who, g, slots, n) != 0:
+            doubted(st, sc, kind, 401, pos[i], lane, who, g, far, slots, n, n + m)
+            sc.named[who] |= DOUBTED
+        if kind in (ADMIT, ABORT, FINISH):
             why = lived(sc, kind, pos[i], who)
         if why != 0:
             sc.h[WHY] = why

@@ -71,12 +71,12 @@ def command(
 def _enough(opened: Trace, name: str, path: str) -> int | None:
     """The last event that bears on a request of a long trace in which nothing is wrong: what is
     behind it need not be gone through. None of any other trace."""
-    from hkvtool.analyzers.long_check import screen_of
+    from hkvtool.analyzers.long_check import right_of
 
     if opened.count < _LONG:
         return None
     with progress(f"checking {path}", opened.count) as told:
-        if screen_of(opened, told) is None:
+        if right_of(opened, told) is None:
             return None
     return max((event.pos for event in opened.events(req=name)), default=None)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hkvtool.model.event import Event
+from hkvtool.model.rows import Names
 from hkvtool.state.declarations import Group
 from hkvtool.state.faults import Span
 from hkvtool.state.needs import pieces
@@ -88,10 +89,15 @@ def reader_number(scene: Scene, request: Request | None) -> int:
     """The number of the reading request, as owners are numbered; -1 where there is none."""
     if request is None:
         return -1
-    found = scene.fold.names.find("req", request.name)
-    if found < 0 and INTEGER.fullmatch(request.name):
+    return request_number(scene.fold.names, request.name)
+
+
+def request_number(names: Names, name: str) -> int:
+    """The number of a request by the text of its name; -1 where there is none."""
+    found = names.find("req", name)
+    if found < 0 and INTEGER.fullmatch(name):
         # Names may be written as integers, and are numbered as they are written.
-        found = scene.fold.names.find("req", int(request.name))
+        found = names.find("req", int(name))
     return max(found, -1)
 
 

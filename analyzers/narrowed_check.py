@@ -1,0 +1,156 @@
+"""The rules over some events of a trace: they are asked of some, and told of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from hkvtool.analyzers.admission import Admission
+from hkvtool.analyzers.buffers import Buffers
+from hkvtool.analyzers.check import Check
+from hkvtool.analyzers.components import Components
+from hkvtool.analyzers.context import Context
+from hkvtool.analyzers.family import Family, Silent
+from hkvtool.analyzers.group_intersection import GroupIntersection
+from hkvtool.analyzers.places import Place, Touch
+from hkvtool.analyzers.pointers import Pointers
+from hkvtool.analyzers.progress import Progress
+from hkvtool.analyzers.races import Races
+from hkvtool.analyzers.recount import Recount
+from hkvtool.analyzers.screen_fold import Suspicious
+from hkvtool.analyzers.stores import Stores
+from hkvtool.analyzers.topology import Topology
+from hkvtool.analyzers.transfers import Transfers
+from hkvtool.analyzers.wire import Wire
+from hkvtool.model.event import Event
+from hkvtool.model.evidence import Evidence
+from hkvtool.model.findings import Finding
+from hkvtool.state.accesses import Access
+from hkvtool.state.arrays import STEPS
+from hkvtool.state.fold import Fold
+from hkvtool.state.scene import Scene
+
+if TYPE_CHECKING:
+    from hkvtool.analyzers.narrowed import Doubts
+
+AT_END = 1 << 62
+"""Stands for the position of what only the end of a trace shows."""
+
+_BY_SCREEN = (Admission, Progress, Wire)
+"""Families that hang on all of a trace: what they would say, the screen has seen to."""
+
+_TOLD = (Races, Buffers, Topology, Transfers, Pointers, GroupIntersection, Components, Recount)
+"""Families that keep something beside the state of blocks, which later events hang on."""
+
+_AT_END = (Races, Buffers, Stores, GroupIntersection)
+"""Families whose last word rests on what they were asked of alone."""
+
+
+class NarrowedContext(Context):
+    """Reports what the rules say of events that they are asked of, and where that was found."""
+
+    def __init__(self, evidence: Evidence, fold: Fold, doubts: Doubts) -> None:
+        super().__init__(evidence, fold)
+        self.doubts = doubts
+        self.found_at: list[int] = []
+        self.muted = False
+        self.window = False
+        """Whether the order of lanes matters here."""
+        self.here = 0
+
+    def meet(self, event: Event) -> None:
+        Scene.meet(self, event)
+        self.stamp = self.order.feed(event) if self.window else None
+
+    def report(self, code: str, message: str, events: Any, **facts: Any) -> Finding | None:
+        if self.muted:
+            return None
+        found = super().report(code, message, events, **facts)
+        pos = AT_END if self.event is None else self.event.pos
+        self.found_at += [pos] * (len(self.findings) - len(self.found_at))
+        return found
+
+    def horizon(self) -> int:
+        return super().horizon() if self.dispatched else self.here
+
+    def forget(self, before: int) -> None:
+        for step in list(self.dispatched)[:-STEPS]:
+            if self.retired.pop(step, None) is not None or len(self.dispatched) > 2 * STEPS:
+                del self.dispatched[step]
+        for steps in (self.launched, self.step_reqs):
+            for step in [step for step in steps if step not in self.dispatched]:
+                del steps[step]
+        self.requests.forget(before)
+
+
+class _Races(Races):
+    """Remembers who touches the blocks that the rules are asked about."""
+
+    ctx: NarrowedContext
+
+    def _touches(self, event: Event, access: Access) -> Iterator[tuple[Place, Touch]]:
+        since = self.ctx.doubts.since
+        return (one for one in super()._touches(event, access) if since[one[1].slot])
+
+
+class NarrowedCheck(Check):
+    """The families over some events of one trace."""
+
+    ctx: NarrowedContext
+
+    def __init__(self, ctx: NarrowedContext) -> None:
+        super().__init__(ctx)
+        self.tally = self.recount = Recount(ctx)
+        self.families = [
+            _Races(ctx) if isinstance(family, Races) else family
+            for family in self.families if not isinstance(family, _BY_SCREEN)
+        ]  # fmt: skip
+        self.seeing: list[Family] = [*self.families, self.tally]
+        self._keeping: dict[str, tuple[list[Callable[[Event], None]], ...]] = {}
+
+    def passed(self, event: Event) -> None:
+        """An event that is right: just what later ones hang on is taken in."""
+        ctx = self.ctx
+        ctx.meet(event)
+        self.note(event)
+        before, after = self._keep(event.ev)
+        ctx.muted = True
+        for look in before:
+            look(event)
+        if ctx.follow(event) is not None:
+            raise Suspicious("refused", event.pos)
+        self._carry(event)
+        for look in after:
+            look(event)
+        ctx.muted = False
+
+    def booked(self, event: Event) -> None:
+        """An event that is right, of which only whose the blocks are is taken in."""
+        if event.ev == "alloc":
+            group = self.ctx.fold.group(event.get("group"))
+            for slot in self.ctx.fold.resolve(group.pool if group else None, event["blocks"]):
+                self.ctx.moves.stored_from.pop(slot, None)
+        self.ctx.requests.follow(event)
+
+    def finish(self) -> None:
+        """The trace has ended."""
+        self.ctx.event = None
+        for family in self.families:
+            if isinstance(family, _AT_END):
+                family.finish()
+        if self.integrity.midway:
+            raise Suspicious("an end without its begin", 0)
+        self.tally.finish()
+
+    def _keep(self, kind: str) -> tuple[list[Callable[[Event], None]], ...]:
+        found = self._keeping.get(kind)
+        if found is None:
+            keeping = [
+                one for one in self.seeing
+                if isinstance(one, _TOLD) and (one.kinds is None or kind in one.kinds)
+            ]  # fmt: skip
+            found = self._keeping[kind] = (
+                [one.before for one in keeping if type(one).before is not Silent.before],
+                [one.after for one in keeping if type(one).after is not Silent.after],
+            )
+        return found

@@ -1,0 +1,222 @@
+"""Which events of a trace bear on those that the rules are asked of, and in which way.
+
+* The events themselves, and declarations.
+* Transfers and copies: content moves, and what is wrong with it along.
+* All that is a request's whose events are among them, and who took and gave back the blocks that
+  they name, from when these were last handed out.
+* Who touched those blocks, and what orders lanes, from where on anything that was done to them may
+  not have ended. Of the operations of a step on a lane the first and the last order it.
+* Steps are noted whatever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hkvtool.model.event import Event
+from hkvtool.model.events import BY_CODE, EVENTS
+from hkvtool.model.rows import MISSING, NO_NAME, Row, decode
+from hkvtool.state.batch import Batch
+from hkvtool.state.codes import (
+    ALLOC,
+    BUFFER,
+    CAPTURE,
+    CONTROL,
+    COPY,
+    DISPATCH,
+    FREE,
+    INDEX,
+    KERNEL,
+    LOAD_BEGIN,
+    LOAD_END,
+    PIN,
+    PUBLISH,
+    RETIRE,
+    ROLLBACK,
+    SEAL,
+    SELECT,
+    SIGNAL,
+    SLIDE,
+    STORE_BEGIN,
+    STORE_END,
+    TOUCH,
+    UNPIN,
+    UNPUBLISH,
+    USE,
+    WAIT,
+    WRITE,
+    ZERO,
+)
+from hkvtool.store.columns import IN_BATCH
+
+if TYPE_CHECKING:
+    from hkvtool.analyzers.narrowed import Doubts
+
+ASK, KEEP, BOOK, ORDER, NOTE = 1, 2, 4, 8, 16
+"""The rules are asked of an event; told of it; told whose blocks are; told what lanes it orders;
+told of a step or a capture."""
+
+_KEPT = (*CONTROL, KERNEL, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, COPY, CAPTURE)
+_BOOKS = (ALLOC, TOUCH, FREE)
+_OWN_BOOKS = (*_BOOKS, SLIDE, PUBLISH, UNPUBLISH, ROLLBACK)
+_WRITES = (WRITE, SEAL, INDEX, ZERO)
+_OWNED = (TOUCH, FREE, PIN, UNPIN)
+_BOUNDS = (DISPATCH, RETIRE)
+_OWN_LANE = (WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT)
+_STUBS = frozenset(_BOUNDS) | {EVENTS[kind].code for kind in ("signal", "wait")}
+
+
+class Slice:
+    """The events of one trace that bear on some."""
+
+    def __init__(self, trace: Any, doubts: Doubts) -> None:
+        self.trace, self.doubts = trace, doubts
+        self.steps: Any = np.zeros(0, np.int64)
+        doubts.floor = _settled(trace, doubts.floor)
+
+    def batches(self, size: int) -> Iterator[tuple[Batch, Any]]:
+        """Batches with what is needed to make an event of a row."""
+        self.steps = self._asked_steps()
+        more = {"rest": "rest", "listed": "blocks IS NOT NULL", "listed2": "blocks2 IS NOT NULL",
+                "hashed": "hashes IS NOT NULL"}  # fmt: skip
+        found: Iterator[tuple[Batch, Any]] = self.trace.batches_with(more, size)
+        return found
+
+    def what(self, batch: Batch, chunk: Any, *, capturing: bool) -> Any:
+        """By row, in which way it bears on them; 0 where it does not."""
+        doubts, ev, pos = self.doubts, batch.ev, batch.pos
+        what = np.zeros(batch.n, np.int8)
+        what[np.isin(ev, _KEPT)] |= KEEP
+        own = (batch.req >= 0) & doubts.concerned[np.maximum(batch.req, 0)]
+        owner = np.isin(ev, _OWNED) & (batch.req < 0) & (batch.group2 >= 0)
+        own |= owner & doubts.concerned[np.where(owner, batch.group2, 0)]
+        books = np.isin(ev, _OWN_BOOKS) & (batch.group >= 0)
+        what[own & ~books] |= KEEP
+        what[own & books] |= BOOK
+        since, written = self._named(batch)
+        held = np.isin(ev, _BOOKS) & since
+        what[held & books] |= BOOK
+        what[held & ~books] |= KEEP
+        if 0 <= doubts.floor <= pos[-1]:
+            late = pos >= doubts.floor
+            what[late & np.isin(ev, _WRITES) & since] |= KEEP
+            what[late & (ev == USE) & written] |= KEEP
+            what[self._ordering(batch) & late] |= ORDER
+        what[(ev == DISPATCH) & np.isin(batch.step, self.steps)] |= NOTE
+        if capturing or (ev == CAPTURE).any():
+            what[(batch.step != MISSING) & ~np.isin(ev, _BOUNDS)] |= NOTE
+        if doubts.buffers:
+            for row in np.flatnonzero(ev == BUFFER).tolist():
+                if event(self.trace, batch, chunk, row)["name"] in doubts.buffers:
+                    what[row] |= KEEP
+        what[_among(pos, doubts.asked)] |= ASK
+        return what
+
+    def _asked_steps(self) -> Any:
+        """The steps that the events are of."""
+        found = [np.zeros(0, np.int64)]
+        for batch in self.trace.batches(1 << 16) if len(self.doubts.asked) else ():
+            found.append(batch.step[_among(batch.pos, self.doubts.asked)])
+        return np.unique(np.concatenate(found))
+
+    def _named(self, batch: Batch) -> tuple[Any, Any]:
+        """By row, whether it names a block whose past matters by then, and one that is written."""
+        doubts = self.doubts
+        home = np.where(batch.group >= 0, doubts.homes[np.maximum(batch.group, 0)], -1)
+        home = np.where(batch.pool >= 0, doubts.bases[np.maximum(batch.pool, 0)], home)
+        counts = np.diff(batch.blocks.offsets)
+        slots = np.repeat(home, counts) + batch.blocks.values
+        good = (np.repeat(home, counts) >= 0) & (batch.blocks.values >= 0)
+        good &= slots < len(doubts.since)
+        slots = np.where(good, slots, 0)
+        start = np.where(good, doubts.since[slots], 0)
+        matters = (start > 0) & (start <= np.repeat(batch.pos, counts) + 2)
+        rows = np.repeat(np.arange(batch.n), counts)
+        since, written = np.zeros(batch.n, bool), np.zeros(batch.n, bool)
+        since[rows[matters]] = True
+        # Whatever was done to a block that is written counts, from wherever order matters.
+        written[rows[(start > 0) & doubts.written[slots]]] = True
+        touching = np.isin(batch.ev, _WRITES)
+        since[rows[(start > 0) & touching[rows]]] = True
+        return since, written
+
+    def _ordering(self, batch: Batch) -> Any:
+        """Rows that order lanes."""
+        ordering = np.isin(batch.ev, (*_BOUNDS, SIGNAL, WAIT))
+        bounds = np.isin(batch.ev, _BOUNDS)
+        rows = np.flatnonzero((batch.step != MISSING) & ~bounds)
+        if len(rows):
+            own = np.isin(batch.ev[rows], _OWN_LANE)
+            lane = np.where(batch.actor[rows] >= 0, batch.actor[rows] + 2, own.astype(np.int64))
+            keys = np.stack([batch.step[rows], lane, np.cumsum(bounds)[rows]])
+            order = np.lexsort(keys)
+            ordered = keys[:, order]
+            new = np.append(True, (ordered[:, 1:] != ordered[:, :-1]).any(axis=0))
+            ordering[rows[order[new]]] = True
+            ordering[rows[order[np.append(new[1:], True)]]] = True
+        return ordering
+
+
+def _among(pos: Any, places: Any) -> Any:
+    """By row, whether its position is one of some, all in order."""
+    at = np.searchsorted(places, pos)
+    return (
+        (at < len(places)) & (places[np.minimum(at, len(places) - 1)] == pos)
+        if len(places)
+        else np.zeros(len(pos), bool)
+    )
+
+
+def _settled(trace: Any, floor: int) -> int:
+    """A position at or before another, at which no transfer is under way that began before it."""
+    if floor <= 0 or not trace.kinds.get("store_begin", 0) + trace.kinds.get("load_begin", 0):
+        return floor
+    begins = STORE_BEGIN, LOAD_BEGIN
+    codes = ", ".join(map(str, (*begins, STORE_END, LOAD_END)))
+    query = f"SELECT handle, ev, pos FROM events WHERE ev IN ({codes}) AND pos < {floor} ORDER BY 3"
+    rows = trace.select(query).fetchall()
+    while True:
+        running: dict[int, int] = {}
+        for handle, ev, pos in rows:
+            if pos >= floor:
+                break
+            if ev in begins:
+                running.setdefault(handle, pos)
+            else:
+                running.pop(handle, None)
+        first = min(running.values(), default=floor)
+        if first >= floor:
+            return floor
+        floor = first
+
+
+def event(trace: Any, batch: Batch, chunk: Any, row: int) -> Event:
+    """The event of a row, `ts` left out."""
+    ints: dict[str, Any] = {name: int(getattr(batch, name)[row]) for name in IN_BATCH}
+    lists = {
+        name: _list(getattr(batch, name), row) if chunk.column(there)[row].as_py() else None
+        for name, there in (("blocks", "listed"), ("blocks2", "listed2"), ("hashes", "hashed"))
+    }
+    return decode(Row(**ints, **lists, rest=chunk.column("rest")[row].as_py()), trace.names)
+
+
+def _list(column: Any, row: int) -> list[int]:
+    found: list[int] = column.values[column.offsets[row] : column.offsets[row + 1]].tolist()
+    return found
+
+
+def stub(trace: Any, batch: Batch, chunk: Any, row: int) -> Event:
+    """As much of the event of a row as says what it orders."""
+    code = int(batch.ev[row])
+    if code in (SIGNAL, WAIT):
+        return event(trace, batch, chunk, row)
+    kind = BY_CODE[code].name
+    data: dict[str, Any] = {"ev": kind}
+    if batch.step[row] != MISSING:
+        data["step"] = int(batch.step[row])
+    if batch.actor[row] != NO_NAME:
+        data["actor"] = trace.names.name("actor", int(batch.actor[row]))
+    return Event(int(batch.pos[row]), kind, data)
