@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hkvtool.analyzers.exchanges import DIRECT, Exchanges, Gone, Moment, Moved
 from hkvtool.analyzers.kernel_abi import ORDER, unlike_sides
 from hkvtool.model.findings import Finding
-from hkvtool.state.wording import shown
+from hkvtool.state.wording import of_blocks
 
 CODES = ("HKV102", "HKV103", "HKV104", "HKV105", "HKV203", "HKV304", "HKV402", "HKV701", "HKV702",
          "HKV906")  # fmt: skip
@@ -114,7 +114,8 @@ class Across:
     and exporter."""
     carried: dict[tuple[str, int], set[tuple[str, int]]] = field(default_factory=dict)
     """Begins of exports, and the begins of what other instances loaded of them."""
-
+    came: dict[tuple[str, str], list[Side]] = field(default_factory=dict)
+    """Right loads by the instance that exported them to another, and their hash."""
 
     def blind(self, *, tiers: bool) -> dict[str, tuple[str, ...]]:
         """Rules that could be asked of no load, and what was missing; `tiers` that pools with a
@@ -415,6 +416,8 @@ class _Judged:
                     origin = export.instance, export.moved.begin.pos
                     loads = self.out.carried.setdefault(origin, set())
                     loads.add((load.instance, load.moved.begin.pos))
+                    if load.hash is not None:
+                        self.out.came.setdefault((export.instance, load.hash), []).append(load)
                 return True
             faults.append(wrong)
         self.out.counts["wrong"] += 1
@@ -535,7 +538,7 @@ class _Judged:
         source = "another engine" if moved.pool == DIRECT else moved.pool
         finding = Finding(
             wrong.code,
-            f"load {moved.handle} from {source} takes blocks {shown(blocks)} of group "
+            f"load {moved.handle} from {source} takes {of_blocks(blocks)} of group "
             f"{moved.group} for what {export.instance} exported, but {wrong.why}",
             sorted(set(events)),
             check=moved.check.pos if moved.check else None, use=moved.begin.pos,

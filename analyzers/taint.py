@@ -72,6 +72,8 @@ class Spread:
     """Blocks that hold bad content at the end of the trace, by pool and medium."""
     hashes: dict[str, None] = field(default_factory=dict)
     """Hashes that lead to bad content, or promise what is not there, in order of sight."""
+    offered: dict[str, None] = field(default_factory=dict)
+    """Hashes that led to bad content at any time, so that others may have loaded it."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -109,8 +111,10 @@ def victims(ctx: Context, finding: Finding, event: Event | None = None) -> list[
 class Taint(Silent):
     """Watches for findings, and follows what they make bad."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, charged: frozenset[str] = frozenset()) -> None:
         super().__init__(ctx)
+        self.charged = charged
+        """Findings from outside the trace: the blocks that they name hold bad content."""
         self.spreads: dict[str, Spread] = {}
         self.contents: dict[int, str] = {}
         """Bad contents by id, each with the root finding it follows from."""
@@ -152,6 +156,8 @@ class Taint(Silent):
             return
         if event.ev in _WRITES:
             self._written(event)
+        elif event.ev == "publish":
+            self._published(event)
         elif event.ev == "copy":
             self._copied(event)
 
@@ -177,7 +183,8 @@ class Taint(Silent):
     # --- where it begins ---------------------------------------------------------------------
 
     def _seed(self, finding: Finding, event: Event | None) -> None:
-        if finding.severity is not Severity.ERROR or finding.code not in WRONG_READ | BAD_CONTENT:
+        telling = finding.code in WRONG_READ | BAD_CONTENT or finding.id in self.charged
+        if finding.severity is not Severity.ERROR or not telling:
             return
         root = finding.cause or finding.id
         spread = self.spreads.setdefault(root, Spread(root))
@@ -206,10 +213,11 @@ class Taint(Silent):
                 continue
             if finding.code in BAD_HASH:
                 self._hashes(spread, slot)
-            if finding.code in BAD_CONTENT and group.pool is pool:
+            if group.pool is pool and (finding.code in BAD_CONTENT or finding.id in self.charged):
                 c = self.ctx.fold.component(slot, group)
                 if filled(self.ctx.fold, slot, c):
                     self._condemn(int(st.cid[c]), root, finding.check or 0)
+                    self._offer(spread, slot)
 
     def _condemn(self, content: int, root: str, since: int) -> None:
         """A content is bad, and was for those who read it since the first telling event."""
@@ -222,6 +230,18 @@ class Taint(Silent):
         fold = self.ctx.fold
         for entry in live_entries(fold, slot):
             spread.hashes[str(fold.names.name("hash", fold.st.e_hash[entry]))] = None
+
+    def _offer(self, spread: Spread, slot: int) -> None:
+        fold = self.ctx.fold
+        for entry in live_entries(fold, slot):
+            spread.offered[str(fold.names.name("hash", fold.st.e_hash[entry]))] = None
+
+    def _published(self, event: Event) -> None:
+        """Bad content gets a hash."""
+        for slot in self.ctx.slots(event):
+            root = self._bad(slot, event)
+            if root is not None:
+                self._offer(self.spreads[root], slot)
 
     def _remember(self, event: Event, request: str) -> None:
         group = self.ctx.fold.group(event["group"])
@@ -320,6 +340,7 @@ class Taint(Silent):
                 root = under.get(slot)
             if root is not None:
                 self.contents[int(st.cid[c])] = root
+                self._offer(self.spreads[root], slot)
 
     def _writer(self, event: Event, slot: int) -> str | None:
         if event.req is not None:

@@ -8,11 +8,12 @@ on, it is inconclusive, never clean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hkvtool.analyzers.charges import Charges
 from hkvtool.analyzers.check import Check, settled
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.layers import mark
@@ -119,24 +120,28 @@ class Why:
 
 
 def why(
-    events: Iterable[Event], request: str, evidence: Evidence | None = None, *, ended: bool = True
-) -> Why:
+    events: Iterable[Event], request: str, evidence: Evidence | None = None, *, ended: bool = True,
+    charges: Sequence[Finding] = (),
+) -> Why:  # fmt: skip
     """Check a trace with one request in view, and say what became of its KV state.
 
     Of a trace in which nothing is wrong the events up to the request's last one will do; then it
-    has not `ended` with them.
+    has not `ended` with them. `charges` are findings about its loads, from what other engines tell.
     """
     watching: list[tuple[Follow, Taint]] = []
 
     def follow(ctx: Context) -> Follow:
         found = Follow(ctx, request)
-        watching.append((found, Taint(ctx)))
+        watching.append((found, Taint(ctx, frozenset(one.id for one in charges))))
         return found
 
     if evidence is None:
         evidence, events = settled(events)
     with uncollected():
-        checking = Check(Context(evidence), [follow, lambda ctx: watching[0][1]])
+        checking = Check(
+            Context(evidence),
+            [follow, lambda ctx: Charges(ctx, charges), lambda ctx: watching[0][1]],
+        )
         report = checking.run(events, ended=ended)
     followed, taint = watching[0]
     return _answer(report, followed, taint)
@@ -159,9 +164,10 @@ def _answer(report: Report, seen: Follow, taint: Taint) -> Why:
         root = finding = by_id[tainted.root]
         verdict = Verdict.READ_WRONGLY
         whose = f"request {root.request}" if root.request else "another reader"
+        charged = root.id in taint.charged
+        made = "loaded, or computed from that" if charged else "computed from a wrong read"
         sentence = (
-            f"it reused, at event {tainted.readers[seen.name]}, what {whose} computed from a "
-            f"wrong read: {root.message}"
+            f"it reused, at event {tainted.readers[seen.name]}, what {whose} {made}: {root.message}"
         )
     elif lost:
         verdict = Verdict.INCONCLUSIVE

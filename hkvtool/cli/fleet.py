@@ -32,6 +32,7 @@ from hkvtool.model.text import shown
 if TYPE_CHECKING:
     from hkvtool.fleet.asking import Answer, Outcome
     from hkvtool.fleet.instances import Instance
+    from hkvtool.fleet.spreading import Spreading
 
 T = TypeVar("T")
 
@@ -225,6 +226,9 @@ def why(
         str, typer.Argument(metavar="REQUEST", help="The engine's, the client's or a trace id.")
     ],
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
+    shared: _SHARED = None,
+    direct: _DIRECT = False,
+    skew: _SKEW = 50.0,
     workers: _WORKERS = None,
     ray: RAY = None,
 ) -> int:
@@ -233,6 +237,9 @@ def why(
     Engines that number their requests give out one id several times: by a client's id or a trace
     id the answers are of one request.
 
+    With --shared or --direct also by what it loaded from other instances, and of what is to blame
+    what follows from it in all of them: who read it, who loaded that, what to purge.
+
     Exits with 0 where no instance's state is to blame, 1 where one's is, 3 where one could not be
     read, 4 where events were lost that an answer rests on.
     """
@@ -240,11 +247,13 @@ def why(
     from hkvtool.fleet.asking import WhyAsked
     from hkvtool.fleet.objects import name_of, plain
 
+    pools = _between(shared, direct)
+    fleet = _fleet(folder)
+    told = _spreading(folder, fleet, pools, _nanoseconds(skew), workers, ray) if pools else None
     answers: list[Answer] = []
     failed = False
-    for answer in _asked(
-        WhyAsked(request), _fleet(folder), workers, ray, f"asking {name_of(folder)}"
-    ):
+    question = WhyAsked(request, {} if told is None else told.charges)
+    for answer in _asked(question, fleet, workers, ray, f"asking {name_of(folder)}"):
         if answer.trouble:
             failed = True
             _tell(answer.as_json(), answer.instance.name)
@@ -252,10 +261,15 @@ def why(
             answers.append(answer)
     if not answers:
         raise HkvError(f"no instance of {plain(folder)} knows a request {request!r}")
+    roots = {a.instance.name: _root(told, a) for a in answers}
     if format is Format.JSON:
         print_json(
-            [{"instance": a.instance.name, "asked_for": request, **a.as_json()} for a in answers]
-        )
+            [
+                {"instance": a.instance.name, "asked_for": request, **a.as_json(),
+                 **_over_all(told, roots[a.instance.name])}
+                for a in answers
+            ]
+        )  # fmt: skip
     else:
         print_table(
             ("instance", "verdict", ""),
@@ -267,12 +281,59 @@ def why(
             ],
             tall=True,
         )
+        if told is None and any(_took_from_others(a) for a in answers):
+            print_line("what it loaded from other engines is judged with --shared POOL or --direct")
+        if told is not None:
+            from hkvtool.report.fleet import spread_lines
+
+            for root in dict.fromkeys(roots.values()):
+                if root is not None:
+                    for line in spread_lines(root, told.of(root)):
+                        print_line(line)
     verdicts = {a.found.verdict for a in answers if a.found is not None}
     if failed:
         return Exit.UNREADABLE
     if verdicts & {Verdict.RESUMED_WRONGLY, Verdict.READ_WRONGLY}:
         return Exit.FINDINGS
     return Exit.INCONCLUSIVE if Verdict.INCONCLUSIVE in verdicts else Exit.OK
+
+
+def _spreading(
+    folder: str, fleet: Sequence[Instance], pools: frozenset[str], skew: int, workers: int | None,
+    ray: str | None,
+) -> Spreading:  # fmt: skip
+    """What is wrong between instances, and how far it goes."""
+    from hkvtool.fleet.merged import Merged
+    from hkvtool.fleet.objects import name_of, plain
+
+    merged = Merged(plain(folder), pools, skew)
+    merged.take(_outcomes(folder, workers, ray, pools))
+    by_name = {one.name: one for one in fleet}
+
+    def ask(question: Any, names: Sequence[str]) -> Iterator[Any]:
+        some = [by_name[name] for name in names]
+        return _asked(question, some, workers, ray, f"following it in {name_of(folder)}")
+
+    return merged.spreading(ask)
+
+
+def _took_from_others(answer: Answer) -> bool:
+    found = answer.found
+    return found is not None and any(one.loaded is not None for one in found.sources)
+
+
+def _root(told: Spreading | None, answer: Answer) -> tuple[str, str] | None:
+    """Where what is to blame for an answer begins, in whatever instance."""
+    if told is None or answer.found is None or answer.found.root is None:
+        return None
+    return told.root(answer.instance.name, answer.found.root.id)
+
+
+def _over_all(told: Spreading | None, root: tuple[str, str] | None) -> dict[str, Any]:
+    if told is None or root is None:
+        return {}
+    begins = {"instance": root[0], "id": f"{root[0]}:{root[1]}"}
+    return {"over_all": {"root": begins, "instances": told.of(root)}}
 
 
 @command.command("report")

@@ -6,8 +6,8 @@ fleet its report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hkvtool.analyzers.alone import check_alone
@@ -17,7 +17,7 @@ from hkvtool.analyzers.long_check import check_trace
 from hkvtool.analyzers.verdict import Why, why
 from hkvtool.fleet.instances import Instance, open_instance
 from hkvtool.model.errors import HkvError
-from hkvtool.model.findings import Report
+from hkvtool.model.findings import Finding, Report
 from hkvtool.store.identity import request_in
 
 
@@ -94,9 +94,11 @@ check_instance = Check()
 
 @dataclass(frozen=True)
 class WhyAsked:
-    """The question after one request, by any of its ids."""
+    """The question after one request, by any of its ids; `charges` are findings about the loads of
+    instances, from what others tell."""
 
     request: str
+    charges: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
 
     def __call__(self, instance: Instance) -> Answer:
         try:
@@ -105,7 +107,8 @@ class WhyAsked:
                     name = request_in(trace, self.request)
                 except HkvError:
                     return Answer(instance, None)
-                found = why(trace.events(), name)
+                charges = self.charges.get(instance.name, ())
+                found = why(trace.events(), name, charges=charges)
                 return Answer(instance, found if found.span[1] else None)
         except HkvError as e:
             return Answer(instance, None, e)

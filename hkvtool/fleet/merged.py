@@ -9,6 +9,7 @@ from typing import Any
 from hkvtool.analyzers import across, between
 from hkvtool.analyzers.exchanges import DIRECT, Exchanges
 from hkvtool.fleet.asking import Outcome
+from hkvtool.fleet.spreading import Ask, Spreading, spread_over
 from hkvtool.model.findings import Finding, Loss, Ratios, ranked
 from hkvtool.model.rules import Severity
 
@@ -101,9 +102,10 @@ class Merged:
                 for pos in exports.intersection(finding.events):
                     self._exports.setdefault((name, pos), finding.id)
 
-    def as_json(self) -> dict[str, Any]:
-        """One object in the contract of `hkvtool check --format json`."""
-        self.ratios.lost_by = self.lost_by
+    def _held_together(
+        self,
+    ) -> tuple[list[between.Unlike], across.Across, list[across.Crossing]]:
+        """Where declarations differ, what came of the loads, and what is wrong with them."""
         apart = between.between(self._groups, self.shared)
         declared = {(one.finding.code, one.instance, one.finding.group) for one in apart}
         loaded = across.across(self._exchanged, self.skew)
@@ -113,6 +115,19 @@ class Merged:
             if not {(one.finding.code, one.instance, one.finding.group),
                     (one.finding.code, one.other, one.finding.group)} & declared
         ]  # fmt: skip
+        return apart, loaded, crossing
+
+    def spreading(self, ask: Ask) -> Spreading:
+        """How far what is wrong goes over the instances, which `ask` is put to."""
+        _, loaded, crossing = self._held_together()
+        faulty = [about["instance"] for about in self.instances
+                  if about.get("findings", {}).get(str(Severity.ERROR))]  # fmt: skip
+        return spread_over(self._exchanged, loaded, crossing, faulty, ask)
+
+    def as_json(self) -> dict[str, Any]:
+        """One object in the contract of `hkvtool check --format json`."""
+        self.ratios.lost_by = self.lost_by
+        apart, loaded, crossing = self._held_together()
         both: list[between.Unlike | across.Crossing] = [*apart, *crossing]
         found = [
             {**_of_instance(one.instance, one.finding),

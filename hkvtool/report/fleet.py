@@ -152,6 +152,46 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def spread_lines(root: tuple[str, str], told: list[dict[str, Any]]) -> Iterator[str]:
+    """What follows from one beginning in all instances: who read it, and what to purge where."""
+    number = len({(one["instance"], r["request"]) for one in told for r in one["requests"]})
+    noun = "request" if number == 1 else "requests"
+    yield ""
+    where = "instance" if len(told) == 1 else "instances"
+    yield (f"what follows from {shown(root[0])}:{shown(root[1])}: {number:,} {noun} in "
+           f"{len(told):,} {where}")  # fmt: skip
+    for one in told:
+        yield ""
+        yield f"  {shown(one['instance'])}"
+        for load in one["loaded"][:MOST_ROWS]:
+            span = load["tokens"]
+            tokens = (
+                f", tokens {span[0]:,} to {span[1]:,} of {shown(load['request'])}" if span else ""
+            )
+            yield f"    loaded   at event {load['event']}{tokens}: {shown(load['message'])}"
+        readers = [f"{shown(r['request'])} (event {r['first_read']})" for r in one["requests"]]
+        if readers:
+            yield f"    read by  {_some(readers)}"
+        for copy in one["copies"][:MOST_ROWS]:
+            yield f"    copied   at event {copy['pos']} to {shown(copy['pool'])}"
+        for held in one["purge"]["blocks"]:
+            blocks = _some([str(block) for block in held["blocks"]])
+            yield f"    purge    blocks {blocks} of {shown(held['pool'])}"
+        if one["purge"]["hashes"]:
+            yield f"    purge    hashes {_some(one['purge']['hashes'])}"
+    if any(one["loaded"] for one in told):
+        yield ""
+        yield (
+            "  and in what lies between them, a folder or a store, the same tokens: until then "
+            "others load it"
+        )
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - MOST_ROWS
+    return ", ".join(names[:MOST_ROWS]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
 def blind(said: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """What rules need that instances lack: the needs, and the rules with in how many."""
     number = len(said["trace"]["instances"])

@@ -15,6 +15,11 @@ def shown(blocks: Sequence[int]) -> str:
     return head if len(blocks) <= 6 else f"{head}, … ({len(blocks)} in all)"
 
 
+def of_blocks(blocks: Sequence[int]) -> str:
+    """One block, or a few, as text."""
+    return f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {shown(blocks)}"
+
+
 def sentence(scene: Scene, read: Read, faults: Sequence[Fault]) -> str:
     """What is wrong with a read."""
     group = read.group.name
@@ -23,7 +28,7 @@ def sentence(scene: Scene, read: Read, faults: Sequence[Fault]) -> str:
     blocks = [scene.fold.block_of[f.slot] for f in faults if f.slot >= 0]
     if not blocks:
         return f"{does}, but in group {group} {fault.why}"
-    name = f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {shown(blocks)}"
+    name = of_blocks(blocks)
     also = "" if len(blocks) == 1 else f" (block {blocks[0]})"
     return f"{does}, but {name} of group {group} cannot serve it: {fault.why}{also}"
 
