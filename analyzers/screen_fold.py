@@ -75,6 +75,8 @@ class Suspicious(Exception):
         self.why, self.pos = why, pos
 
 
+_OF_ARRAYS = (a.Arrays, s.Screen, Asked)
+
 _functions: dict[str, Any] = {}
 
 
@@ -122,6 +124,7 @@ class ScreenedFold(CompiledFold):
             super().__init__(Bounded(source))
             self.source = source
         self.row = 0
+        self._handed: dict[type, Any] = {}
         self.now: tuple[Any, ...] = ()
         if self.fits:
             self._lay_out(source)
@@ -188,6 +191,19 @@ class ScreenedFold(CompiledFold):
         self.sc.h[s.POOLS], self.sc.h[s.HASHES] = pools, hashes
         self.sc.h[s.FLOOR] = -1
         self._link_records(0)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Call a compiled function; named tuples of arrays go as one address each."""
+        from hkvtool.state.handed import Handed
+
+        function, given = call(name), list(arguments)
+        for i, one in enumerate(arguments):
+            if isinstance(one, _OF_ARRAYS):
+                known = self._handed.get(type(one))
+                if known is None or known.arrays is not one:
+                    known = self._handed[type(one)] = Handed(one)
+                given[i] = known
+        return function(*given)
 
     def slot(self, pool: Pool, block: int) -> int:
         return super().slot(pool, block) if block < self._caps[pool.name] else NO_SLOT
@@ -256,7 +272,7 @@ class ScreenedFold(CompiledFold):
         used = int(sc.h[s.ENTRIES])
         if used + count <= len(sc.e_req):
             return
-        call("forget_released")(self.st, sc, int(sc.h[s.HORIZON]))
+        self._call("forget_released", self.st, sc, int(sc.h[s.HORIZON]))
         used = int(sc.h[s.ENTRIES])
         if used + count <= len(sc.e_req) - used // 2:
             # Else they would be gone through again soon.
@@ -268,7 +284,7 @@ class ScreenedFold(CompiledFold):
         }  # fmt: skip
         buckets = 1 << (2 * room).bit_length()
         self.sc = sc._replace(bucket=np.full(buckets, -1, np.int64), **grown)
-        call("forget_released")(self.st, self.sc, int(sc.h[s.HORIZON]))
+        self._call("forget_released", self.st, self.sc, int(sc.h[s.HORIZON]))
 
     def _arguments(self) -> tuple[Any, ...]:
         batch = self.batch
@@ -287,15 +303,14 @@ class ScreenedFold(CompiledFold):
         )  # fmt: skip
 
     def _run(self, row: int) -> int:
-        return int(call("run")(self.st, *self._arguments(), row, row + 1))
+        return int(self._call("run", self.st, *self._arguments(), row, row + 1))
 
     def watch(self, lanes: Any, said: Any, stops: Any, first: int, end: int) -> int:
         """Look at rows and fold them; the row that it stops at. Raises Suspicious."""
         batch = self.batch
-        row = int(call("watched")(
-            self.st, self.sc, self.asked, self.spare, self.slots, lanes, said, stops, batch.actor,
-            batch.part,
-            *self._arguments(), first, end,
+        row = int(self._call(
+            "watched", self.st, self.sc, self.asked, self.spare, self.slots, lanes, said, stops,
+            batch.actor, batch.part, *self._arguments(), first, end,
         ))  # fmt: skip
         if self.sc.h[s.WHY]:
             raise Suspicious(int(self.sc.h[s.WHY]), int(batch.pos[row]))
@@ -307,7 +322,7 @@ class ScreenedFold(CompiledFold):
         if not slots or min(slots) < 0:
             return False
         given = np.array(slots, np.int64), np.array(spans, np.int64).ravel()
-        return bool(call("all_serve")(self.st, group.id, *given, reader))
+        return bool(self._call("all_serve", self.st, group.id, *given, reader))
 
     spare = np.zeros(_ROOM, np.int64)
 
@@ -345,9 +360,9 @@ def warm_up(trace: Any) -> bool:
     for batch, chunk in trace.batches_with({}, 2):
         fold.begin(batch, asked(batch, chunk, 0))
         fold.watch(lanes, none, np.ones(batch.n, np.int8), 0, 0)
-        call("run")(fold.st, *fold._arguments(), 0, 0)
+        fold._call("run", fold.st, *fold._arguments(), 0, 0)
         break
-    call("forget_released")(fold.st, fold.sc, 0)
-    call("all_serve")(fold.st, 0, lanes[:0], lanes[:0], 0)
+    fold._call("forget_released", fold.st, fold.sc, 0)
+    fold._call("all_serve", fold.st, 0, lanes[:0], lanes[:0], 0)
     stats = [call(name).stats for name in ("run", *_CALLED)]
     return all(stat.cache_hits and not stat.cache_misses for stat in stats)

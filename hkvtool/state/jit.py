@@ -100,7 +100,8 @@ def cache_folder(more: Sequence[ModuleType] = ()) -> Path:
     digest = hashlib.sha256()
     for module in (*_SOURCES, arrays, codes, rows, events, *more):
         digest.update(Path(str(module.__file__)).read_bytes())
-    digest.update(Path(__file__).read_bytes())
+    for source in (Path(__file__), Path(__file__).with_name("handed.py")):
+        digest.update(source.read_bytes())
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(root) / "hkvtool" / f"numba-{digest.hexdigest()[:16]}"
 
