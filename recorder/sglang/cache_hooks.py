@@ -45,7 +45,8 @@ def matched(hooks: Hooks, seen: None, found: Any, cache: Any, params: Any, **kw:
     req = getattr(params.req, "rid", None)
     asked, whole, usable = len(params.key), found.full_kv_hit_length, found.device_prefix_len
     usable += found.host_hit_length
-    key = (asked, whole, usable, found.last_device_node)
+    stored = {} if state.tier is None else state.tier.stored(req)
+    key = (asked, whole, usable, found.last_device_node, *stored.values())
     if req is None:
         hooks.lookups += 1
         req = f"lookup-{hooks.lookups}"
@@ -64,6 +65,7 @@ def matched(hooks: Hooks, seen: None, found: Any, cache: Any, params: Any, **kw:
     if state.tier is not None and found.host_hit_length:
         # Of these some are only on the host.
         event["hit"].update({p.name: usable for p in state.tier.pools.values()})
+    event["hit"].update(stored)
     if state.swa is not None:
         event["hit"][state.swa.name] = usable
         window = _window(state, cache.tree_core, found.last_device_node, found.device_prefix_len)
@@ -143,6 +145,8 @@ def resumed(hooks: Hooks, state: CacheState, req: str, at: int, node: int) -> No
     core = state.cache.tree_core
     state.live.add(req)
     state.refused.discard(req)
+    if state.tier is not None:
+        state.tier.admitted(req)
     hooks.tell.event({"ev": "admit", "req": req})
     blocks: dict[str, list[int]] = {}
     if at and state.full is not None:

@@ -89,6 +89,8 @@ class HostTier:
             return
         storage = StorageTier(self, self.controller)
         storage.declare()
+        # What its keys hold, and what they are to hold, is told with each transfer.
+        self.state.hooks.sees("key")
         self.writes = Writes(storage)
         self.reads = Reads(storage, self.writes)
         for owner in (storage.backend, getattr(storage.backend, "_evictor", None)):
@@ -100,6 +102,19 @@ class HostTier:
         if self.writes is not None:
             self.writes.storage.clear()
         self.writes = self.reads = None
+
+    def stored(self, req: str | None) -> dict[str, int]:
+        """Tokens of a request, from its first, that the storage was found to have: of these some
+        may not have come."""
+        if self.reads is None or req is None:
+            return {}
+        tokens = self.reads.storage.hits.get(req, 0)
+        return {self.reads.storage.pools["kv"].name: tokens} if tokens else {}
+
+    def admitted(self, req: str) -> None:
+        """What the storage has of a request is of no use to it any more."""
+        if self.reads is not None:
+            self.reads.storage.hits.pop(req, None)
 
     def pages(self, operation: Any) -> Iterator[Pages]:
         """What one of the engine's operations copies, of the pools that are followed."""

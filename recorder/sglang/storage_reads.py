@@ -140,10 +140,12 @@ class Reads:
             "hashes": [part.names[i] for i in part.places], "key": [read.space],
             "req": str(self.operation.request_id),
         }  # fmt: skip
+        if storage.known:
+            # Under its key the storage may have what was stored for others.
+            event["hashes"] = [file.name for file in files]
+            part.blocks = event["peer"] = [file.block for file in files]
         if None in event["hashes"]:
             del event["hashes"]
-        if storage.known:
-            part.blocks = event["peer"] = [file.block for file in files]
         storage.event(storage.reader, **event)
 
     def end_pages(self, parts: list[Part], arrived: list[int]) -> None:

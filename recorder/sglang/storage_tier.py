@@ -23,9 +23,11 @@ _MANY = 1 << 40
 
 @dataclass(eq=False)
 class File:
-    """One file: its block, and the number of the job that wrote it, where that was seen."""
+    """One file: its block, the hash that it has, and the number of the job that wrote it, where
+    that was seen."""
 
     block: int
+    name: str | None
     job: int = 0
 
 
@@ -133,7 +135,7 @@ class StorageTier:
             if name is None or called in part.pool.files:
                 continue
             if self.backend.exists(self.backend._log_key(part.pool.engine, key)):
-                file = part.pool.files[called] = File(self.new())
+                file = part.pool.files[called] = File(self.new(), name)
                 found[file.block] = name
         if found:
             self.event(

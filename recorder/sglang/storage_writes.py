@@ -6,6 +6,7 @@ pages are locked, as they are read all the while.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from hkvtool.recorder.sglang.storage_tier import File, Part, StorageTier
@@ -20,8 +21,9 @@ class Writes:
         """The namespace of the job that is made ready."""
         self.landed: set[str] = set()
         """Files written in the job under way."""
-        self._handed: dict[int, tuple[str, str]] = {}
-        """Signal and namespace of jobs in the queue, by the engine's list of slots."""
+        self._handed: dict[int, deque[tuple[str, str]]] = {}
+        """Signals and namespaces of jobs in the queue, by the engine's list of slots: one that is
+        written anew is the same list."""
         self._over: dict[int, int] = {}
         """Numbers of those that are done, by the engine's."""
         self._signals = self._jobs = 0
@@ -30,14 +32,17 @@ class Writes:
         """A job is put into the queue."""
         self._signals += 1
         event = f"to {self.storage.writer} {self._signals}"
-        self._handed[id(slots)] = event, self.space
+        self._handed.setdefault(id(slots), deque()).append((event, self.space))
         self.storage.tier.state.hooks.tell.event({"ev": "signal", "event": event})
 
     def begin(self, job: Any) -> tuple[list[Part], str]:
         """The thread begins a job. Pages that are in the storage already are left as they are."""
         storage, lane = self.storage, self.storage.writer
         self.landed = set()
-        event, space = self._handed.pop(id(job.host_indices), ("", ""))
+        handed = self._handed.get(id(job.host_indices))
+        event, space = handed.popleft() if handed else ("", "")
+        if not handed:
+            self._handed.pop(id(job.host_indices), None)
         if event:
             storage.event(lane, ev="wait", event=event)
         parts = list(storage.parts(job.host_indices, job.hash_value, job.pool_transfers))
@@ -111,7 +116,7 @@ class Writes:
         for i, block in zip(part.places, part.blocks, strict=True):
             name = part.names[i]
             if i in good:
-                pool.files[called[i]] = File(block, self._jobs)
+                pool.files[called[i]] = File(block, name, self._jobs)
                 if name is not None:
                     told[block] = name
         if told:

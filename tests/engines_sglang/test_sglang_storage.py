@@ -4,14 +4,19 @@ told, and judged."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sglang.srt.mem_cache import utils
+from sglang.srt.mem_cache.hicache_storage import HiCacheFile
 
+from engines_sglang import device
 from engines_sglang.sglang_cache import CORES, Engine
+from engines_sglang.sglang_requests import begin, end
 from engines_sglang.sglang_state import Folded
-from engines_sglang.sglang_storage import one_rank
+from engines_sglang.sglang_storage import Turns, one_rank, wait_for
 from engines_sglang.sglang_storage_load import StorageLoad, storage_differences
 from hkvtool.recorder.sglang.hooks import Hooks
 
@@ -65,3 +70,208 @@ def test_long_random_load(
 ) -> None:  # fmt: skip
     shape = {"policy": policy, "prefetch": prefetch, "files": 160, **SMALL}
     drive(watched, tmp_path, core, 2, 5000, **shape)
+
+
+def stored(engine: Engine, turns: Turns) -> None:
+    """A sequence is computed, written to the storage, and leaves the device and the host."""
+    end(engine, begin(engine, "first", [*TOKENS, 7]))
+    settle(engine, turns)
+    engine.evict(full=500, swa=500)
+    for component in engine.cache.tree_components:
+        engine.cache.evict_host(500, component)
+
+
+def settle(engine: Engine, turns: Turns) -> None:
+    for _ in range(2):
+        device.land()
+        engine.cache.check_hicache_events()
+        turns.all(engine)
+        engine.cache.check_hicache_events()
+
+
+def prefetched(engine: Engine, turns: Turns, name: str = "second", **kwargs: Any) -> bool:
+    """One more request of the same beginning waits until its prefetch is over."""
+    waits = wait_for(engine, name, [*TOKENS, 8], **kwargs)
+    turns.all(engine)
+    return bool(engine.cache.check_prefetch_progress(waits.cache_request_handle))
+
+
+def roots(folded: Folded) -> list[Any]:
+    return [f for f in folded.checked().findings if f.cause is None]
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_pages_come_back_from_the_storage(
+    core: str, watched: tuple[Folded, Hooks], tmp_path: Path
+) -> None:  # fmt: skip
+    folded, _ = watched
+    with one_rank():
+        engine = Engine(core, slots=256, host=2.0, storage=str(tmp_path))
+        turns = Turns(engine)
+        stored(engine, turns)
+        assert prefetched(engine, turns)
+        end(engine, begin(engine, "second", [*TOKENS, 8]))
+        settle(engine, turns)
+    report = folded.checked()
+    assert not report.findings, report.findings[0]
+    assert report.ratios.resumable == report.ratios.matched == 40
+    [read] = [e for e in folded.events if e["ev"] == "load_begin" and e["group"] == "full.cpu"]
+    assert read["from"] == "full.disk" and len(read["peer"]) == 10 and read["req"] == "second"
+    lanes = {e["actor"] for e in folded.events if "cpu" in e.get("group", "") and "actor" in e}
+    assert lanes == {"backup", "prefetch"}
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_pages_that_are_used_before_the_prefetch_is_heard_of(
+    core: str, watched: tuple[Folded, Hooks], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The scheduler takes what it was promised for what has come: nothing orders its copies to the
+    device behind the reads."""
+    folded, _ = watched
+    with one_rank():
+        engine = Engine(core, slots=256, host=2.0, storage=str(tmp_path))
+        turns, cache = Turns(engine), engine.cache
+        stored(engine, turns)
+        waits = wait_for(engine, "second", [*TOKENS, 8])
+        turns.ask()
+        cache.check_hicache_events()
+        turns.read()
+        operation = cache.ongoing_prefetch[waits.cache_request_handle].operation
+        operation.completed_tokens = len(operation.host_indices)
+        operation.pool_storage_result.update_extra_pool_hit_pages({"swa": 2})
+        cache._handle_prefetch_result(operation)
+        begin(engine, "second", [*TOKENS, 8])
+    found = roots(folded)
+    print([(f.code, f.message, f.edge) for f in found])
+    assert {f.code for f in found} == {"HKV103"}
+
+
+def meanwhile(monkeypatch: Any, function: str, happens: Callable[[], None]) -> None:
+    """Something happens once, while a thread is at its second file."""
+    inner, left = getattr(HiCacheFile, function), 2
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            happens()
+        return inner(*args, **kwargs)
+
+    monkeypatch.setattr(HiCacheFile, function, wrapped)
+
+
+def others(engine: Engine, count: int) -> None:
+    """Other requests come, whose pages are copied to the host; the copies have begun."""
+    for number in range(count):
+        begun = 1000 * (number + 1)
+        end(engine, begin(engine, f"other{number}", list(range(begun, begun + 33))))
+    engine.cache.check_hicache_events()
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("core", CORES)
+def test_pages_of_an_aborted_prefetch_belong_to_its_reader_until_it_is_done(
+    core: str, faulty: bool, watched: tuple[Folded, Hooks], tmp_path: Path, monkeypatch: Any
+) -> None:
+    folded, _ = watched
+    with one_rank():
+        engine = Engine(core, slots=128, host=0.5, window=None, storage=str(tmp_path))
+        turns, cache = Turns(engine), engine.cache
+        stored(engine, turns)
+        waits = wait_for(engine, "second", [*TOKENS, 8])
+
+        def abort() -> None:
+            pages = cache.ongoing_prefetch[waits.cache_request_handle].host_indices
+            cache.release_aborted_request(waits.cache_request_handle)
+            if faulty:
+                cache.cache_controller.mem_pool_host.free(pages)
+            others(engine, 2)
+
+        turns.ask()
+        cache.check_hicache_events()
+        meanwhile(monkeypatch, "get", abort)
+        turns.read()
+        if not faulty:
+            settle(engine, turns)
+    found = roots(folded)
+    print([(f.code, f.message, f.edge) for f in found])
+    assert {f.code for f in found} == ({"HKV703"} if faulty else set())
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("core", CORES)
+def test_pages_are_locked_while_they_are_written_to_the_storage(
+    core: str, faulty: bool, watched: tuple[Folded, Hooks], tmp_path: Path, monkeypatch: Any
+) -> None:
+    folded, _ = watched
+    with one_rank():
+        engine = Engine(core, slots=128, host=0.5, window=None, storage=str(tmp_path))
+        turns, cache = Turns(engine), engine.cache
+        end(engine, begin(engine, "first", [*TOKENS, 7]))
+        cache.check_hicache_events()
+        device.land()
+        cache.check_hicache_events()
+
+        def evict() -> None:
+            if faulty:
+                for node, receipt in cache.ongoing_backup.values():
+                    cache.dec_host_lock_ref(node, receipt)
+                cache.ongoing_backup.clear()
+            engine.evict(full=500)
+            cache.evict_host(500)
+            others(engine, 2)
+
+        meanwhile(monkeypatch, "set", evict)
+        turns.write()
+        settle(engine, turns)
+    found = roots(folded)
+    print([(f.code, f.message, f.edge) for f in found])
+    assert {f.code for f in found} == ({"HKV702"} if faulty else set())
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_what_the_storage_was_found_to_have_and_what_came_of_it(
+    core: str, watched: tuple[Folded, Hooks], tmp_path: Path
+) -> None:  # fmt: skip
+    """A file is deleted by another program after the request was looked up and before it is read:
+    the engine takes what has come, rightly."""
+    folded, _ = watched
+    with one_rank():
+        engine = Engine(core, slots=256, host=2.0, window=None, storage=str(tmp_path))
+        turns = Turns(engine)
+        stored(engine, turns)
+        waits = wait_for(engine, "second", [*TOKENS, 8])
+        turns.ask()
+        keys = turns.controller.prefetch_hit_queue.queue[0].hash_value
+        backend = turns.controller.storage_backend
+        (tmp_path / f"{backend._get_suffixed_key(keys[6])}.bin").unlink()
+        settle(engine, turns)
+        assert engine.cache.check_prefetch_progress(waits.cache_request_handle)
+        end(engine, begin(engine, "second", [*TOKENS, 8]))
+        settle(engine, turns)
+    [over] = [e for e in folded.events if e["ev"] == "load_end" and e.get("ok") is False]
+    assert len(over["failed"]) == 4
+    hit = [e["hit"] for e in folded.events if e["ev"] == "lookup"][-1]
+    assert hit == {"full": 24, "full.cpu": 24, "full.disk": 40}
+    report = folded.checked()
+    assert not report.findings
+    assert [(loss.code, loss.tokens) for loss in report.ratios.lost_by] == [("HKV308", 16)]
+    assert report.ratios.matched == 40 and report.ratios.resumable == 24
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_key_that_leaves_out_the_namespace(
+    core: str, watched: tuple[Folded, Hooks], tmp_path: Path, monkeypatch: Any
+) -> None:
+    folded, _ = watched
+    monkeypatch.setattr(utils, "storage_namespace_seed", lambda *args: None)
+    with one_rank():
+        engine = Engine(core, slots=256, host=2.0, window=None, storage=str(tmp_path))
+        turns = Turns(engine)
+        stored(engine, turns)
+        waits = wait_for(engine, "second", [*TOKENS, 8], "another adapter")
+        turns.all(engine)
+        assert engine.cache.check_prefetch_progress(waits.cache_request_handle)
+    found = roots(folded)
+    assert [f.code for f in found] == ["HKV104"], found
+    assert "namespace=" in found[0].message
