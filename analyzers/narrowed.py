@@ -50,6 +50,8 @@ class Doubts:
     floor: int
     """The position from which the order of lanes matters; -1 where it does not."""
     buffers: frozenset[str]
+    printed: bool
+    """Whether bytes are among what they are asked of."""
     homes: Any
     """By the number of a group's name, the first slot of its pool."""
     bases: Any

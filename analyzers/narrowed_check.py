@@ -12,6 +12,7 @@ from hkvtool.analyzers.components import Components
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Family, Silent
 from hkvtool.analyzers.group_intersection import GroupIntersection
+from hkvtool.analyzers.padding import Padding
 from hkvtool.analyzers.places import Place, Touch
 from hkvtool.analyzers.pointers import Pointers
 from hkvtool.analyzers.progress import Progress
@@ -39,7 +40,9 @@ AT_END = 1 << 62
 _BY_SCREEN = (Admission, Progress, Wire)
 """Families that hang on all of a trace: what they would say, the screen has seen to."""
 
-_TOLD = (Races, Buffers, Topology, Transfers, Pointers, GroupIntersection, Components, Recount)
+_TOLD = (
+    Races, Buffers, Topology, Padding, Transfers, Pointers, GroupIntersection, Components, Recount,
+)  # fmt: skip
 """Families that keep something beside the state of blocks, which later events hang on."""
 
 _AT_END = (Races, Buffers, Stores, GroupIntersection)
@@ -57,6 +60,17 @@ class NarrowedContext(Context):
         self.window = False
         """Whether the order of lanes matters here."""
         self.here = 0
+
+    @property
+    def midway(self) -> bool:
+        """Whether recording began midway: without a `state` only all events show it."""
+        if not self.described:
+            raise Suspicious("began midway or not", 0)
+        return True
+
+    @midway.setter
+    def midway(self, told: bool) -> None:
+        self.described = told
 
     def meet(self, event: Event) -> None:
         Scene.meet(self, event)
@@ -115,6 +129,8 @@ class NarrowedCheck(Check):
         self.note(event)
         before, after = self._keep(event.ev)
         ctx.muted = True
+        if event.ev == "fingerprint":
+            self.integrity.before(event)
         for look in before:
             look(event)
         if ctx.follow(event) is not None:
@@ -132,13 +148,16 @@ class NarrowedCheck(Check):
                 self.ctx.moves.stored_from.pop(slot, None)
         self.ctx.requests.follow(event)
 
+    def _unknown(self, event: Event) -> None:
+        """What shows that recording began midway is to be seen in all events only."""
+
     def finish(self) -> None:
         """The trace has ended."""
         self.ctx.event = None
         for family in self.families:
             if isinstance(family, _AT_END):
                 family.finish()
-        if self.integrity.midway:
+        if self.integrity.midway and not self.ctx.described:
             raise Suspicious("an end without its begin", 0)
         self.tally.finish()
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE, EVENTS
-from hkvtool.model.rows import MISSING, NO_NAME, Row, decode
+from hkvtool.model.rows import MISSING, NO_NAME, PAD, Row, decode
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import (
     ALLOC,
@@ -27,9 +27,11 @@ from hkvtool.state.codes import (
     CONTROL,
     COPY,
     DISPATCH,
+    FINGERPRINT,
     FREE,
     INDEX,
     KERNEL,
+    LEASE,
     LOAD_BEGIN,
     LOAD_END,
     PIN,
@@ -56,10 +58,10 @@ if TYPE_CHECKING:
     from hkvtool.analyzers.narrowed import Doubts
 
 ASK, KEEP, BOOK, ORDER, NOTE = 1, 2, 4, 8, 16
-"""The rules are asked of an event; told of it; told whose blocks are; told what lanes it orders;
-told of a step or a capture."""
+"""The rules are asked of an event; are told of it, whose blocks are, what lanes it orders;
+of a step or a capture."""
 
-_KEPT = (*CONTROL, KERNEL, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, COPY, CAPTURE)
+_KEPT = (*CONTROL, KERNEL, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, COPY, CAPTURE, LEASE)
 _BOOKS = (ALLOC, TOUCH, FREE)
 _OWN_BOOKS = (*_BOOKS, SLIDE, PUBLISH, UNPUBLISH, ROLLBACK)
 _WRITES = (WRITE, SEAL, INDEX, ZERO)
@@ -75,6 +77,8 @@ class Slice:
     def __init__(self, trace: Any, doubts: Doubts) -> None:
         self.trace, self.doubts = trace, doubts
         self.steps: Any = np.zeros(0, np.int64)
+        self.padded = False
+        """Whether rows of padding are among the events: then it matters what was cleared."""
         doubts.floor = _settled(trace, doubts.floor)
 
     def batches(self, size: int) -> Iterator[tuple[Batch, Any]]:
@@ -90,6 +94,10 @@ class Slice:
         doubts, ev, pos = self.doubts, batch.ev, batch.pos
         what = np.zeros(batch.n, np.int8)
         what[np.isin(ev, _KEPT)] |= KEEP
+        if doubts.printed:
+            what[ev == FINGERPRINT] |= KEEP
+        if self.padded:
+            what[ev == ZERO] |= KEEP
         own = (batch.req >= 0) & doubts.concerned[np.maximum(batch.req, 0)]
         owner = np.isin(ev, _OWNED) & (batch.req < 0) & (batch.group2 >= 0)
         own |= owner & doubts.concerned[np.where(owner, batch.group2, 0)]
@@ -119,7 +127,9 @@ class Slice:
         """The steps that the events are of."""
         found = [np.zeros(0, np.int64)]
         for batch in self.trace.batches(1 << 16) if len(self.doubts.asked) else ():
-            found.append(batch.step[_among(batch.pos, self.doubts.asked)])
+            asked = _among(batch.pos, self.doubts.asked)
+            found.append(batch.step[asked])
+            self.padded |= bool((batch.flags[asked] & PAD).any())
         return np.unique(np.concatenate(found))
 
     def _named(self, batch: Batch) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ at: the whole trace from its start.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -31,6 +32,7 @@ from hkvtool.analyzers.screen_lookups import close, drop
 from hkvtool.analyzers.screen_loop import lane_of
 from hkvtool.analyzers.screen_rows import Rows
 from hkvtool.analyzers.screen_sql import plain_enough, sizes, too_long
+from hkvtool.analyzers.wire import Wire
 from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS
@@ -46,6 +48,7 @@ from hkvtool.state.codes import (
     INDEX,
     LOAD_BEGIN,
     LOAD_END,
+    RETIRE,
     SEAL,
     SELECT,
     STORE_BEGIN,
@@ -125,7 +128,7 @@ class _Looking:
     ) -> None:
         self.further, self.size = further, size
         self.asked: list[Any] = []
-        self.at_end = False
+        self.at_end = self.printed = False
         self.found_at: list[int] = []
         tally = Unbroken(check.ctx)
         check.seeing[check.seeing.index(check.tally)] = tally
@@ -136,9 +139,13 @@ class _Looking:
         self.rows = Rows(trace, fold)
         self.sent: tuple[Any, Any] = (np.zeros(0, np.int64),) * 2
         self.groups = trace.names.count("group")
+        self.prints = bool(trace.kinds.get("fingerprint"))
+        self.under_way: deque[tuple[int, int, bool]] = deque()
+        """Steps that are handed out and done, behind which no bytes were looked at yet."""
         self.lanes = self._lanes()
         self.resumes = next(f for f in check.families if isinstance(f, GroupIntersection))
         self.progress = next(f for f in check.families if isinstance(f, Progress))
+        self.wire = next(f for f in check.families if isinstance(f, Wire))
         self.numbers: dict[str, int] = {}
         self.sc.h[s.STREAM] = int("stream" in self.ctx.evidence)
         self.maybe_stuck = -1
@@ -170,6 +177,8 @@ class _Looking:
         waiting = [name for name, _ in self.resumes.pending]
         report = self.check.report()
         if self._found(0):
+            if self.wire.sides:
+                raise Suspicious("the wire", 0)
             report.findings = list(self.ctx.findings)
             self.at_end = True
             for name in waiting:
@@ -195,6 +204,7 @@ class _Looking:
             written=(sc.doubt & s.WRITTEN) != 0,
             floor=0 if len(buffers) else int(sc.h[s.FLOOR]),
             buffers=frozenset(names[number] for number in buffers.tolist()),
+            printed=self.printed,
             homes=_bases_of(fold, "group", {n: g.pool.name for n, g in groups.items()}),
             bases=_bases_of(fold, "pool", {name: name for name in pools}),
             found_at=self.found_at,
@@ -246,6 +256,12 @@ class _Looking:
         stops, said = self.rows.take(batch, chunk)
         dispatched = batch.ev == DISPATCH
         self.sent = batch.pos[dispatched], batch.step[dispatched]
+        if self.prints:
+            bounds = dispatched | (batch.ev == RETIRE)
+            self.under_way = deque(
+                zip(batch.pos[bounds].tolist(), batch.step[bounds].tolist(),
+                    dispatched[bounds].tolist(), strict=True)
+            )  # fmt: skip
         self.sc = fold.sc
         self._snapshot(int(batch.pos[0]))
         row = 0
@@ -291,6 +307,13 @@ class _Looking:
         noted = self.ctx.dispatched
         noted.update(zip(steps[:n].tolist(), places[:n].tolist(), strict=True))
         self.sent = places[n:], steps[n:]
+        under_way, known_of = self.under_way, self.check.integrity.dispatched
+        while under_way and under_way[0][0] < pos:
+            place, step, sent = under_way.popleft()
+            if sent:
+                known_of[step] = place
+            else:
+                known_of.pop(step, None)
         for known in (noted, self.ctx.launched):
             if len(known) > 2 * STEPS_NOTED:
                 for step in list(known)[:-STEPS_NOTED]:
@@ -305,6 +328,9 @@ class _Looking:
         name = event.req
         if event.ev == "admit" and "engine" in event:
             sc.h[s.ENGINES] = 1
+        if ev == "fingerprint":
+            self._printed(event, who)
+            return
         if who >= 0 and sc.named[who] & s.DOUBTED:
             self._aside(event, who)
             return
@@ -323,9 +349,16 @@ class _Looking:
         if self.check.integrity.malformed or self.check.integrity.midway:
             raise Suspicious("malformed", event.pos)
         if self._found(event.pos):
-            if ev in ("refuse", "preempt"):
+            if ev in ("refuse", "preempt", "wire"):
                 raise Suspicious("a finding", event.pos)
             self._ask(event.pos, who)
+        if ev == "state" and int(sc.h[s.MOVED]):
+            raise Suspicious("described again", event.pos)
+        if ev in ("state", "weights"):
+            # What was found right may be so no more.
+            sc.memo[:] = 0
+        if ev == "lease" and event["op"] != "grant":
+            sc.h[s.LEASED] = 1
         if ev in ("pool", "group", "limits"):
             self._declared(event)
         if who >= 0:
@@ -333,6 +366,18 @@ class _Looking:
             self._life(event, who)
         sc.h[s.STREAM] |= int("stream" in (self.check.coming or ()))
         sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
+
+    def _printed(self, event: Event, who: int) -> None:
+        """Bytes are held against what was seen of the same content."""
+        if self.fold.group(event["group"]) is None:
+            raise Suspicious("malformed", event.pos)
+        if who >= 0:
+            self.sc.named[who] |= s.NAMED | s.REQUEST
+        self.ctx.meet(event)
+        self.check.integrity.before(event)
+        if self._found(event.pos):
+            self.printed = True
+            self._ask(event.pos, who)
 
     def _aside(self, event: Event, who: int) -> None:
         """An event of a request that something was not right with: just what others may hang on
@@ -503,6 +548,8 @@ class _Looking:
     def _ended(self) -> None:
         st, sc = self.fold.st, self.sc
         self._settle_lookups()
+        if sc.h[s.UNSIGNALLED] and not self.ctx.midway:
+            raise Suspicious("a wait", int(sc.h[s.UNSIGNALLED]))
         if self.maybe_stuck > int(sc.h[s.MOVED]):
             raise Suspicious("everyone waits", self.maybe_stuck)
         if st.h[a.MOVING]:

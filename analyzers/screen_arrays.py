@@ -42,7 +42,9 @@ from typing import Any, NamedTuple
     DOUBTS,
     FLOOR,
     SNAPS,
-) = range(33)
+    UNSIGNALLED,
+    LEASED,
+) = range(35)
 """Places in the header `h`: number of lanes, transfers begun, signals given, holder entries in
 use, blocks on their way in, how many may be, where something was last given back, where work last
 went on, resumes that a later read settles, the row whose resume was settled, what was suspicious,
@@ -53,8 +55,8 @@ lookups settled in this batch, the first free record, what was ever put into the
 lookups that are open, whether buffers are held against the order of lanes, the first resume that a
 later read settles, events of this batch that the rules are asked of later, whether any block is
 doubted, from where on the order matters to those (-1: nowhere), how often it was noted how far
-each lane is."""
-HEADER = 33
+each lane is, a wait that no signal came before, whether a lease has ended."""
+HEADER = 35
 
 IN_FLIGHT = 64
 """Steps that may be in flight."""
@@ -133,8 +135,9 @@ class Screen(NamedTuple):
     g_lane: Any
     g_index: Any
     g_clk: Any
-    # the last begins, and where each instance ended
+    # the last begins and whose they are, and where each instance ended
     t_inst: Any
+    t_who: Any
     x_inst: Any
     x_lane: Any
     x_index: Any

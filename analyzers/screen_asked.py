@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[ !#-&(-\[\]-~]+")
 
 _READ_WHOLE = (
     "lookup", "resume", "refuse", "preempt", "select", "buffer", "capture", "launch", "retire",
-    "admit", "abort", "finish",
+    "admit", "abort", "finish", "lease", "wire", "fingerprint",
 )  # fmt: skip
 """Kinds whose remaining keys the rules may be told."""
 

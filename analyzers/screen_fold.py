@@ -145,7 +145,7 @@ class ScreenedFold(CompiledFold):
             (s.STEPS, "d_step d_lane d_index"), (s.STEPS * lanes, "d_clk d_done"),
             (s.IN_FLIGHT, "recent"), (_SPARE_NAMES, "v_serial"),
             (s.SIGNAL_RING, "g_serial g_lane g_index"), (s.SIGNAL_RING * lanes, "g_clk"),
-            (n["handle"], "t_inst"), (s.BEGIN_RING, "x_inst x_lane x_index"),
+            (n["handle"], "t_inst t_who"), (s.BEGIN_RING, "x_inst x_lane x_index"),
             (s.BEGIN_RING * lanes, "x_clk"), (begins, "i_lane i_index"),
             (components, "w_lane w_index stored"), (components * s.READS, "r_lane r_index"),
             (components * s.MEMO, "memo"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from hkvtool.analyzers.screen_arrays import (
     ASK,
+    CONCERNED,
     DOUBTED,
     DOUBTS,
     DUE,
@@ -22,6 +23,7 @@ from hkvtool.analyzers.screen_arrays import (
     REQUEST,
     TOLD,
     TRANSFER,
+    UNSIGNALLED,
     WAITED,
     WHY,
 )
@@ -35,6 +37,8 @@ from hkvtool.analyzers.screen_moves import (
     free_is_right,
     load_is_right,
     store_is_right,
+    unpin_is_right,
+    unpublish_is_right,
 )
 from hkvtool.analyzers.screen_order import feed
 from hkvtool.analyzers.screen_races import access, buffered
@@ -56,7 +60,9 @@ from hkvtool.state.codes import (
     LOAD_BEGIN,
     LOAD_END,
     LOOKUP,
+    PIN,
     PUBLISH,
+    RESET,
     RESUME,
     RETIRE,
     ROLLBACK,
@@ -67,6 +73,7 @@ from hkvtool.state.codes import (
     STORE_BEGIN,
     STORE_END,
     TOUCH,
+    UNPIN,
     UNPUBLISH,
     USE,
     WAIT,
@@ -77,7 +84,7 @@ from hkvtool.state.loop import run
 
 UNDERSTOOD = (
     TOUCH, ALLOC, SLIDE, PUBLISH, WRITE, SEAL, INDEX, ZERO, USE, DISPATCH, ROLLBACK, UNPUBLISH,
-    STORE_END, LOAD_END, ADMIT, ABORT, FINISH,
+    STORE_END, LOAD_END, ADMIT, ABORT, FINISH, RESET, PIN, UNPIN,
 )  # fmt: skip
 """Events that the loop knows what to make of, transfers' begins and copies aside."""
 
@@ -154,6 +161,10 @@ def looked_at(
         return alloc_is_right(st, sc, pos, slots, 0, n)
     if kind == FREE:
         return free_is_right(st, sc, pos, slots, 0, n)
+    if kind == UNPIN:
+        return unpin_is_right(st, sc, pos, slots, 0, n)
+    if kind == UNPUBLISH:
+        return unpublish_is_right(st, slots, 0, n)
     if kind == ZERO:
         return 0 if touched(st, sc, slots, 0, n, comp, table, True, lane, lane, index) else 305
     if kind == COPY:
@@ -240,7 +251,7 @@ def misnumbered(
     other: int, pool: int, far: int,
 ) -> Any:  # fmt: skip
     """Whether a row holds a number that no name has, as an altered file may."""
-    others = len(sc.named) if kind in (FREE, TOUCH) else len(groups)
+    others = len(sc.named) if kind in (FREE, TOUCH, PIN, UNPIN) else len(groups)
     return (
         actor >= len(lanes) - 2
         or who >= len(sc.named)
@@ -310,13 +321,12 @@ def watched(
                 sc.h[ASK] = unsure
                 return i
             continue
-        if part[i] != NO_NAME or flags[i] & (PAD | FAILED) != 0:
+        if part[i] != NO_NAME:
             sc.h[WHY] = 1
             return i
         if kind in (RETIRE, SIGNAL, WAIT):
             if kind == WAIT and sc.v_serial[said[i]] == 0:
-                sc.h[WHY] = 7
-                return i
+                sc.h[UNSIGNALLED] = pos[i]
             if who >= 0:
                 sc.named[who] |= NAMED | REQUEST
             continue
@@ -343,11 +353,14 @@ def watched(
             g2 = groups[group2[i]]
         elif kind == COPY and group2[i] >= 0:
             g2 = 0
-        if who < 0 and kind in (FREE, TOUCH):
+        if who < 0 and kind in (FREE, TOUCH, PIN, UNPIN):
             who = group2[i]
         why = 0
         if kind in (STORE_END, LOAD_END):
-            why = end_is_right(st, sc, 1 if kind == STORE_END else 0, handle[i], m)
+            failed = m > 0 or flags[i] & FAILED != 0
+            why = end_is_right(st, sc, 1 if kind == STORE_END else 0, handle[i], failed)
+            if failed and why == 243 and sc.t_who[handle[i]] > 0:
+                sc.named[sc.t_who[handle[i]] - 1] |= DOUBTED | CONCERNED
             m = 0
         elif near >= 0:
             # Blocks without a place are the fold's to refuse.
@@ -358,6 +371,8 @@ def watched(
             n = 0
         elif n > 0:
             why = 5
+        if why == 0 and flags[i] & PAD != 0:
+            why = 11
         if why == 0 and (suspect or sc.h[DOUBTS] != 0):
             why = doubtful(sc, who, slots, n + m)
         if why == 0:
@@ -382,6 +397,8 @@ def watched(
         if remembered(st, sc, kind, pos[i], who, g, slots, n) != 0:
             doubted(st, sc, kind, 401, pos[i], lane, who, g, far, slots, n, n + m)
             sc.named[who] |= DOUBTED
+        if kind in (STORE_BEGIN, LOAD_BEGIN):
+            sc.t_who[handle[i]] = req[i] + 1
         if kind in (ADMIT, ABORT, FINISH):
             why = lived(sc, kind, pos[i], who)
         if why != 0:

@@ -11,6 +11,7 @@ from hkvtool.analyzers.screen_arrays import (
     CAP,
     FREED,
     HASHES,
+    LEASED,
     LOADED,
     POOLS,
     RECOVERING,
@@ -61,6 +62,24 @@ def free_is_right(st: Any, sc: Any, pos: int, slots: Any, b0: int, b1: int) -> i
         sc.mark[s] = pos
         if st.refs[s] == 1:
             sc.h[FREED] = pos
+    return 0
+
+
+def unpin_is_right(st: Any, sc: Any, pos: int, slots: Any, b0: int, b1: int) -> int:
+    """0, or why letting go of pins is suspicious."""
+    for j in range(b0, b1):
+        s = slots[j]
+        if sc.mark[s] == pos or st.pins[s] < 1:
+            return 215
+        sc.mark[s] = pos
+    return 0
+
+
+def unpublish_is_right(st: Any, slots: Any, b0: int, b1: int) -> int:
+    """0, or why taking back hashes is suspicious."""
+    for j in range(b0, b1):
+        if st.pins[slots[j]] > 0:
+            return 216
     return 0
 
 
@@ -152,15 +171,16 @@ def load_is_right(
     return 0
 
 
-def end_is_right(st: Any, sc: Any, store: int, handle: int, failed: int) -> int:
+def end_is_right(st: Any, sc: Any, store: int, handle: int, failed: bool) -> int:
     """0, or why the end of a transfer is suspicious."""
     if not 0 <= handle < len(st.t_state) or st.t_state[handle] != RUNNING:
         return 241
-    if st.t_store[handle] != store or failed > 0:
+    if st.t_store[handle] != store:
         return 242
     if store == 0:
         sc.h[RECOVERING] -= st.t_len[handle]
-    return 0
+    # Whoever reads on in spite of it is looked at closely.
+    return 243 if failed or sc.h[LEASED] != 0 else 0
 
 
 def begin_is_right(

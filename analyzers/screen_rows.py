@@ -15,10 +15,12 @@ from hkvtool.model.events import EVENTS
 from hkvtool.model.rows import NO_NAME, Row, decode
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import BUFFER, CAPTURE, LAUNCH, SIGNAL, WAIT
-from hkvtool.store.columns import IN_BATCH
+from hkvtool.store.columns import IN_BATCH, LISTS
 from hkvtool.store.trace import CONTROL_KINDS
 
-LOUD = CONTROL_KINDS | {"refuse", "preempt", "select", "capture"}
+LOUD = CONTROL_KINDS | {
+    "refuse", "preempt", "select", "capture", "lease", "wire", "fingerprint"
+}  # fmt: skip
 """Events that the rules are always asked about."""
 
 _LOUD = np.array(sorted(EVENTS[kind].code for kind in LOUD))
@@ -53,8 +55,12 @@ class Rows:
         if pos in self.control:
             return self.control[pos]
         rest = next(rest for one, rest in reversed(self.lately) if one is batch)
-        ints: dict[str, Any] = {name: int(getattr(batch, name)[row]) for name in IN_BATCH}
-        return decode(Row(**ints, rest=rest[row].as_py()), self.trace.names)
+        values: dict[str, Any] = {name: int(getattr(batch, name)[row]) for name in IN_BATCH}
+        for name in LISTS:
+            offsets, ids = getattr(batch, name).offsets, getattr(batch, name).values
+            if offsets[row] < offsets[row + 1]:
+                values[name] = ids[offsets[row] : offsets[row + 1]].tolist()
+        return decode(Row(**values, rest=rest[row].as_py()), self.trace.names)
 
     def earlier(self, pos: int) -> Event:
         """The lookup or resume at a position."""

@@ -7,10 +7,7 @@ from typing import Any
 
 from hkvtool.model.events import EVENTS
 
-SCREENED = frozenset(EVENTS) - {
-    "state", "remap", "rebase", "weights", "dropped", "reset", "pin", "unpin", "lease",
-    "wire", "fingerprint",
-}  # fmt: skip
+SCREENED = frozenset(EVENTS) - {"remap", "rebase", "dropped"}
 """Kinds of events that the screen understands; all others are for the rules."""
 
 _TELLING = ("publish", "write", "seal", "index", "use", "store_begin", "load_begin")
