@@ -6,6 +6,7 @@ is given back; the tree's are *published* under the hash of all tokens up to the
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,13 @@ from hkvtool.recorder.sglang.steps import Steps
 if TYPE_CHECKING:
     from hkvtool.recorder.sglang.hooks import Hooks
     from hkvtool.recorder.sglang.host_tier import HostTier
+    from hkvtool.recorder.sglang.rows import RowPool
     from hkvtool.recorder.sglang.states import StatePool
+
+
+def memory() -> Any:
+    """What the engine was told of memory."""
+    return importlib.import_module("sglang.srt.runtime_context").get_memory()
 
 
 TABLES = 3
@@ -167,6 +174,8 @@ class CacheState:
         self.full: PoolState | None = None
         self.swa: PoolState | None = None
         self.states: StatePool | None = None
+        self.rows: RowPool | None = None
+        """Rows of requests, where something of the cache is kept by them."""
         self.mapping: Any = None
         """The window's slot by that of full attention."""
         self.locks: dict[tuple[int, Any], list[Lock]] = {}
@@ -186,6 +195,11 @@ class CacheState:
     def pools(self) -> list[PoolState]:
         """Those that are followed."""
         return [p for p in (self.full, self.swa, self.states) if p is not None]
+
+    @property
+    def staged(self) -> bool:
+        """Whether the cache is to have memory of the host below it."""
+        return bool(memory().enable_hierarchical_cache)
 
     def loses_steps(self, why: str) -> None:
         """There are steps that are not followed: what was told of some is no evidence of all."""

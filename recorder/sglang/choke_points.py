@@ -8,6 +8,7 @@ from hkvtool.recorder.attachment import Attachment
 from hkvtool.recorder.choke_point import ChokePoint, nothing
 from hkvtool.recorder.sglang import cache_hooks as cache
 from hkvtool.recorder.sglang import host_hooks as host
+from hkvtool.recorder.sglang import rows
 from hkvtool.recorder.sglang import slot_hooks as slots
 from hkvtool.recorder.sglang import state_hooks as states
 from hkvtool.recorder.sglang import step_hooks as steps
@@ -21,6 +22,7 @@ _HOST = f"{_ROOT}.pool_host.base:HostKVCache"
 _COPIES = f"{_ROOT}.hybrid_cache.hybrid_cache_controller:HybridCacheController"
 _LAYERS = "sglang.srt.managers.cache_controller:LayerDoneCounter"
 _STATES = f"{_ROOT}.allocator.mamba:MambaSlotAllocator"
+_ROWS = f"{_ROOT}.memory_pool:ReqToTokenPool"
 _REQUESTS = f"{_ROOT}.memory_pool:HybridReqToTokenPool"
 _RECURRENT = f"{_ROOT}.unified_cache.components.mamba:MambaComponent"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
@@ -50,6 +52,12 @@ POINTS = (
     ChokePoint("slot alloc", _SLOTS, "alloc", ("need_size",), nothing, slots.allocated, HOST),
     ChokePoint("slot free", _SLOTS, "free", ("free_index",), slots.to_free, slots.freed, HOST),
     ChokePoint("slot clear", _SLOTS, "clear", (), nothing, slots.cleared, HOST),
+    ChokePoint("row owner", _ROWS, "alloc", ("reqs",), rows.to_bind, rows.bound, HOST),
+    ChokePoint("row alloc", _ROWS, "alloc_rows", ("need_size",), nothing, rows.taken, HOST),
+    ChokePoint("row free", _ROWS, "free_rows", ("indices",), nothing, rows.freed, HOST),
+    ChokePoint("row clear", _ROWS, "clear", (), nothing, slots.cleared, HOST),
+    ChokePoint("row empty", f"{_ROOT}.deepseek_v4_memory_pool:DeepSeekV4TokenToKVPool",
+               "clear_request_scoped_state", ("req_pool_idx",), nothing, rows.emptied, HOST),
     ChokePoint("state alloc", _STATES, "alloc", ("need_size",), nothing, states.allocated, HOST),
     ChokePoint("state free", _STATES, "free", ("free_index",), nothing, states.freed, HOST),
     ChokePoint("state clear", _STATES, "clear", (), nothing, slots.cleared, HOST),

@@ -8,7 +8,9 @@ from typing import Any
 from hkvtool.recorder.sglang.cache_state import TABLES, CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
-from hkvtool.recorder.sglang.layouts import of_device, of_host, of_states
+from hkvtool.recorder.sglang.layouts import of_host, of_states
+from hkvtool.recorder.sglang.parts import Part, of_page, open_units
+from hkvtool.recorder.sglang.rows import RowPool
 from hkvtool.recorder.sglang.states import StatePool
 
 _COMPONENTS = "sglang.srt.mem_cache.unified_cache.component_type"
@@ -41,15 +43,17 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
         "full": component.FULL, "swa": component.SWA, "mamba": component.MAMBA
     }  # fmt: skip
     bytes_of = allocator.get_kvcache()
-    laid = {
-        kind: of_device(getattr(bytes_of, f"{kind}_kv_pool", bytes_of), state.page)
+    parts = {
+        kind: of_page(bytes_of, kind, state.page)
         for kind in (("full",) if swa is None else ("full", "swa"))
     }
     requests = cache.req_to_token_pool
     recurrent = component.MAMBA in cache.tree_components
     if recurrent and _plain(requests):
-        laid["mamba"] = of_states(requests.mamba_pool)
-    if all(laid.values()):
+        layout = of_states(requests.mamba_pool)
+        parts["mamba"] = [{"group": "", **({"layout": layout} if layout else {})}]
+    rings = open_units(bytes_of)
+    if all("layout" in part for found in (*parts.values(), rings) for part in found):
         hooks.sees("layout")
     hooks.begin("; ".join(f"not seen: {what}" for what in NOT_SEEN))
     state.full = PoolState(full, state, "full")
@@ -66,7 +70,11 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     hooks.caches.append(state)
     for pool in state.pools:
         state.mark(pool.allocator, pool)
-        _declare(hooks, state, pool, laid.get(pool.kind))
+        _declare(hooks, state, pool, parts[pool.kind])
+    if rings:
+        state.rows = RowPool(requests, state, bytes_of)
+        state.mark(requests, state.rows)
+        _declare_rows(hooks, state, state.rows, rings)
     return state
 
 
@@ -105,9 +113,7 @@ def declare_tier(hooks: Hooks, state: CacheState, controller: Any) -> None:
         hooks.note(f"not seen: the host's copies of {', '.join(tier.left_out)}")
 
 
-def _declare(
-    hooks: Hooks, state: CacheState, pool: PoolState, layout: dict[str, Any] | None
-) -> None:
+def _declare(hooks: Hooks, state: CacheState, pool: PoolState, parts: list[Part]) -> None:
     """A pool of pages, the first of which padding is written to, and the group that uses it."""
     pages = int(pool.allocator.size) // pool.page
     hooks.tell.event({
@@ -115,8 +121,35 @@ def _declare(
         "blocks": pages + 1, "reserved": [0],
     })  # fmt: skip
     number = TABLES * (len(hooks.caches) - 1) + state.pools.index(pool)
-    group = {**_group(state, pool), "table_index": number}
-    hooks.tell.event({**group, "layout": layout} if layout else group)
+    for part in parts:
+        group = {**_group(state, pool), "table_index": number, **part}
+        if len(parts) > 1:
+            group["table"] = pool.name
+        if part["group"] and state.staged:
+            # A part's own copies in the host's memory are not seen: what is loaded brings them.
+            group["participates"] = False
+        hooks.tell.event(_named(group, pool.name, state.full))
+
+
+def _declare_rows(hooks: Hooks, state: CacheState, rows: RowPool, rings: list[Part]) -> None:
+    """What is kept for each request in a row of its own, whatever pages it has."""
+    hooks.tell.event({
+        "ev": "pool", "pool": rows.name, "medium": "gpu", "engine": state.engine,
+        "blocks": rows.count, "reserved": [0],
+    })  # fmt: skip
+    for ring in rings:
+        group = {"ev": "group", "pool": rows.name, "table": rows.name, **ring}
+        name = rows.name if ring is rings[0] else f"{ring['group']}{state.suffix}"
+        hooks.tell.event({**_named(group, "", state.full), "group": name})
+
+
+def _named(group: dict[str, Any], pool: str, full: PoolState | None) -> dict[str, Any]:
+    """A part with the names of its pools before its own."""
+    named = {**group, "group": pool + group["group"]}
+    if "serves" in group and full is not None:
+        named["serves"] = full.name + group["serves"]
+    return named
+
 
 
 def _group(state: CacheState, pool: PoolState) -> dict[str, Any]:

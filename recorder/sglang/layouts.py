@@ -38,6 +38,21 @@ def of_host(pool: Any, page: int) -> dict[str, Any]:
     return _of(parts, page, str(pool.dtype), "layer,token,head,dim")
 
 
+def of_blocks(tensors: list[Any], rows: int, **keys: Any) -> dict[str, Any]:
+    """The same of tensors whose rows are pages or parts of such, one tensor a layer: a block is so
+    many of their rows."""
+    if not tensors or not all(t.ndim == 2 and t[0].is_contiguous() for t in tensors):
+        return {}
+    first = tensors[0]
+    row, step = _row_bytes(first), first.stride(0) * first.element_size()
+    return {
+        "order": "layer,page,byte", "page_bytes": row + step * (rows - 1),
+        "stride_bytes": step * rows, "base": first.data_ptr(), "offset": 0,
+        "region_bytes": step * (first.shape[0] - 1) + row, **keys,
+        "stretches": [_stretch("kv", i, t) for i, t in enumerate(tensors)],
+    }  # fmt: skip
+
+
 def of_states(pool: Any) -> dict[str, Any]:
     """The same of recurrent states: of each layer a slot holds some tensors, one behind the other
     only within each."""

@@ -7,13 +7,10 @@ can be compared with what is there.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from random import Random
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock, patch
-from zlib import crc32
+from unittest.mock import MagicMock
 
 import torch
 from sglang.srt.configs.mamba_utils import (
@@ -34,8 +31,8 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
-from engines_sglang import sglang_requests as requests
 from engines_sglang.sglang_cache import Engine
+from engines_sglang.sglang_request_load import RequestLoad
 from engines_sglang.sglang_state import Folded, differences
 from hkvtool.model.event import Event
 from hkvtool.recorder.sglang.paths import hashes
@@ -98,6 +95,7 @@ class StateEngine(Engine):
         self.cache = UnifiedRadixCache(params)
         self.tokens_of: dict[float, tuple[int, ...]] = {0.0: ()}
         """What the number of a state stands for."""
+        self.numbers: dict[tuple[int, ...], float] = {}
         self.processor = object.__new__(SchedulerBatchResultProcessor)
         for name in SchedulerBatchResultProcessor.__slots__:
             object.__setattr__(self.processor, name, None)
@@ -109,8 +107,8 @@ class StateEngine(Engine):
     # --- the layers ------------------------------------------------------------------------
 
     def _number(self, tokens: list[int]) -> float:
-        number = float(crc32(bytes(str(tokens), "ascii")) >> 8) or 1.0
-        assert self.tokens_of.setdefault(number, tuple(tokens)) == tuple(tokens)
+        number = self.numbers.setdefault(tuple(tokens), float(len(self.numbers) + 1))
+        self.tokens_of[number] = tuple(tokens)
         return number
 
     def number_in(self, slot: int) -> float:
@@ -147,103 +145,18 @@ class StateEngine(Engine):
                 self.processor._handle_finish_state_updated_req(req, batch, MagicMock(), i, None)
 
 
-def prepare_for_decode(batch: Any) -> None:
-    """As SGLang does it, where no device has to know of memory."""
-    with patch.object(torch.Tensor, "pin_memory", lambda tensor: tensor):
-        batch.prepare_for_decode()
+class StateLoad(RequestLoad):
+    """Requests of such a model."""
 
+    def kinds(self) -> dict[Any, float]:
+        return {**super().kinds(), self.evict_states: 3}
 
-class StateLoad:
-    """Draws what happens next to requests of such a model, and does it."""
-
-    def __init__(self, engine: StateEngine, seed: int) -> None:
-        self.engine, self.rng = engine, Random(seed)
-        self.running: list[tuple[Any, Any]] = []
-        self.done: Counter[str] = Counter()
-        draw = self.rng.randrange
-        self.heads = [[draw(1, 9) for _ in range(draw(8, 48))] for _ in range(4)]
-        self.number = 0
-
-    def step(self) -> str:
-        """One operation; its name."""
-        kinds = {
-            self.begin: 5, self.decode: 6, self.checkpoint: 3, self.end: 4, self.preempt: 1,
-            self.evict: 2, self.evict_states: 3, self.look: 1, self.reset: 0.1,
-        }  # fmt: skip
-        kind = self.rng.choices(list(kinds), list(kinds.values()))[0]
-        if kind() is not False:
-            self.done[kind.__name__] += 1
-        return kind.__name__
-
-    def _prompt(self) -> list[int]:
-        head = self.rng.choice(self.heads)
-        tail = [self.rng.randrange(1, 9) for _ in range(self.rng.randrange(1, 24))]
-        return head[: self.rng.randrange(4, len(head) + 1)] + tail
-
-    def _room(self, tokens: int) -> bool:
-        free = self.engine.allocator.available_size() + self.engine.cache.full_evictable_size()
+    def room(self, tokens: int) -> bool:
         slots = self.engine.requests.mamba_allocator.available_size()
-        return free >= tokens and slots + self.engine.cache.mamba_evictable_size() > 4
-
-    def begin(self) -> Any:
-        tokens = self._prompt()
-        if len(self.running) > 3 or not self._room(len(tokens) + 2 * self.engine.page):
-            return False
-        self.number += 1
-        self.running.append(requests.admit(self.engine, f"r{self.number}", tokens))
-        return None
-
-    def _one(self) -> tuple[Any, Any] | None:
-        return self.rng.choice(self.running) if self.running else None
-
-    def decode(self) -> Any:
-        """Some tokens more for one request."""
-        one = self._one()
-        if one is None:
-            return False
-        req, batch = one
-        for _ in range(self.rng.randrange(1, 7)):
-            if not self._room(2 * self.engine.page):
-                return False
-            req.output_ids.append(self.rng.randrange(1, 9))
-            prepare_for_decode(batch)
-            requests.serve(self.engine, batch)
-        return None
-
-    def checkpoint(self) -> Any:
-        """The tree gets what a request has computed of its prompt."""
-        one = self._one()
-        if one is None or one[0].output_ids or not self._room(self.engine.page):
-            return False
-        req, _ = one
-        return requests.checkpoint_kv_cache(req, self.engine.cache)
-
-    def _pop(self) -> tuple[Any, Any] | None:
-        return self.running.pop(self.rng.randrange(len(self.running))) if self.running else None
-
-    def end(self) -> Any:
-        one = self._pop()
-        return False if one is None else requests.end(self.engine, one[0])
-
-    def preempt(self) -> Any:
-        one = self._pop()
-        return False if one is None else requests.preempt(self.engine, one[0])
-
-    def evict(self) -> None:
-        self.engine.evict(full=self.rng.randrange(1, 64))
+        return super().room(tokens) and slots + self.engine.cache.mamba_evictable_size() > 4
 
     def evict_states(self) -> None:
         self.engine.evict_states(self.rng.randrange(1, 4))
-
-    def look(self) -> None:
-        self.engine.match(self._prompt())
-
-    def reset(self) -> Any:
-        if self.running:
-            return False
-        self.engine.cache.reset()
-        self.engine.requests.clear()
-        return self.engine.allocator.clear()
 
 
 class Contents:
