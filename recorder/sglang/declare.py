@@ -49,10 +49,15 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
     }
     requests = cache.req_to_token_pool
     recurrent = component.MAMBA in cache.tree_components
-    if recurrent and _plain(requests):
+    followed = recurrent and not state.staged and _plain(requests)
+    if followed:
         layout = of_states(requests.mamba_pool)
         parts["mamba"] = [{"group": "", **({"layout": layout} if layout else {})}]
     rings = open_units(bytes_of)
+    beside = [*rings, *(part for found in parts.values() for part in found[1:])]
+    if state.staged:
+        # Their copies in the host's memory are not seen, so neither is what a load brings.
+        parts, rings = {kind: found[:1] for kind, found in parts.items()}, []
     if all("layout" in part for found in (*parts.values(), rings) for part in found):
         hooks.sees("layout")
     hooks.begin("; ".join(f"not seen: {what}" for what in NOT_SEEN))
@@ -61,11 +66,13 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
         state.window = int(cache._sliding_window_size)
         state.swa = PoolState(swa, state, "swa")
         state.mapping = allocator.full_to_swa_index_mapping
-    if recurrent and _plain(requests):
+    if followed:
         state.states = StatePool(requests, state)
         state.steps.mark()
     elif recurrent:
-        hooks.note("not seen: states that share their bytes with others, or are kept in int8")
+        hooks.note("not seen: states that go to the host's memory too, share bytes, or are in int8")
+    if state.staged and beside:
+        hooks.note("not seen: what lies beside a page's own and goes to the host's memory with it")
     state.mark(cache, state)
     hooks.caches.append(state)
     for pool in state.pools:
@@ -125,9 +132,6 @@ def _declare(hooks: Hooks, state: CacheState, pool: PoolState, parts: list[Part]
         group = {**_group(state, pool), "table_index": number, **part}
         if len(parts) > 1:
             group["table"] = pool.name
-        if part["group"] and state.staged:
-            # A part's own copies in the host's memory are not seen: what is loaded brings them.
-            group["participates"] = False
         hooks.tell.event(_named(group, pool.name, state.full))
 
 
@@ -149,7 +153,6 @@ def _named(group: dict[str, Any], pool: str, full: PoolState | None) -> dict[str
     if "serves" in group and full is not None:
         named["serves"] = full.name + group["serves"]
     return named
-
 
 
 def _group(state: CacheState, pool: PoolState) -> dict[str, Any]:

@@ -13,8 +13,11 @@ from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool
 from engines_sglang.sglang_cache import Engine
 from engines_sglang.sglang_requests import begin, end
 from engines_sglang.sglang_state import Folded
+from engines_sglang.sglang_states import StateEngine
+from engines_sglang.sglang_v4 import V4Engine
 from hkvtool.recorder.sglang.attach import attach
 from hkvtool.recorder.sglang.layouts import of_device
+from hkvtool.recorder.sglang.parts import of_page
 
 
 @pytest.fixture
@@ -78,6 +81,55 @@ def test_latent_rows() -> None:
     assert (layout["row_bytes"], layout["page_bytes"]) == (656, 656 * 64)
     assert (layout["dtype"], layout["codec"]) == ("float8_e4m3fn", "fp8_ds_mla/1")
     same(layout, {"kv": pool.kv_buffer}, 64)
+    own, routing = of_page(pool, "full", 64)
+    assert own["layout"] == layout
+    assert {k: routing[k] for k in ("group", "form", "serves")} == {
+        "group": ".indexer", "form": "indexer", "serves": "",
+    }  # fmt: skip
+    rows_of = routing["layout"]
+    assert (rows_of["row_bytes"], rows_of["scale_bytes"], rows_of["page_bytes"]) == (132, 4, 8448)
+    pages(rows_of, pool.index_key_cache.buffer)
+
+
+def pages(layout: dict[str, Any], tensors: list[Any]) -> None:
+    """What is told leads to every page of these."""
+    for place, (stretch, tensor) in enumerate(zip(layout["stretches"], tensors, strict=True)):
+        count = torch.arange(tensor.shape[0]) % 64 + 64 * place
+        tensor.copy_(count.to(tensor.dtype)[:, None].expand_as(tensor))
+        for page in range(tensor.shape[0]):
+            mine = tensor[page].view(torch.uint8).numpy().tobytes()
+            assert read(stretch, page) == mine, (stretch, page)
+    assert layout["base"] == tensors[0].data_ptr()
+    assert layout["region_bytes"] == tensors[0].numel() * tensors[0].element_size()
+
+
+def test_pages_of_v4(folded: Folded) -> None:
+    """Each part of it, in the tensors that its kernels are given."""
+    pool = V4Engine("rust", pages=4, swa_pages=4).pool
+    told = {e["group"]: e["layout"] for e in folded.events if e["ev"] == "group"}
+    pages(told["full"], pool.c4_kv_pool.kv_buffer)
+    pages(told["full.c128"], pool.c128_kv_pool.kv_buffer)
+    pages(told["full.indexer"], pool.c4_indexer_kv_pool.index_k_with_scale_buffer)
+    pages(told["swa"], pool.swa_kv_pool.kv_buffer)
+    kept = [one for one in pool.compress_state_pools if one is not None and one.ratio == 4]
+    rings = told["swa.c4_state"]
+    pages(rings, [one.kv_score_buffer.kv_score for one in kept])
+    slots = torch.arange(4 * 256)
+    ring = kept[0].translate_from_swa_loc_to_state_loc(slots)
+    row = rings["stretches"][0]["row_stride_bytes"]
+    assert (ring * row // rings["stride_bytes"]).tolist() == (slots // 256).tolist()
+
+
+def test_states_of_recurrent_layers(folded: Folded) -> None:
+    pool = StateEngine("rust", "no_buffer", states=6).requests.mamba_pool.mamba_cache
+    [layout] = [e["layout"] for e in folded.events if e.get("group") == "mamba"]
+    for stretch in layout["stretches"]:
+        held = pool.temporal if stretch["part"] == "temporal" else pool.conv[0]
+        tensor = held[stretch["place"]]
+        tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape) % 50 + stretch["place"])
+        for slot in range(tensor.shape[0]):
+            mine = tensor[slot].contiguous().view(torch.uint8).numpy().tobytes()
+            assert read(stretch, slot) == mine
 
 
 def test_what_is_no_row_of_a_tensor_is_not_told() -> None:

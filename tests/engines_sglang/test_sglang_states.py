@@ -21,6 +21,7 @@ from engines_sglang.sglang_states import (
 from engines_sglang.test_sglang_state import quiet
 from hkvtool.analyzers.verdict import Verdict, Why, why
 from hkvtool.model.event import Event
+from hkvtool.recorder.sglang.cache_state import CacheState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.store.derive_reads import derive_reads
 
@@ -121,3 +122,16 @@ def test_going_on_from_a_state_that_is_gone_is_found(
     loud = [f for f in folded.checked().findings if f.request == "new"]
     assert {(f.code, f.group) for f in loud} >= {("HKV306", "mamba")}, loud
     assert asked(folded, "new").verdict is Verdict.RESUMED_WRONGLY
+
+
+def test_states_that_go_to_the_host_too_are_said_not_to_be_seen(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded, hooks = watched
+    monkeypatch.setattr(CacheState, "staged", True)
+    engine = filled("rust")
+    end(engine, begin(engine, "again", [*LEFT, 300, 301]))
+    assert {e["group"] for e in folded.events if e["ev"] == "group"} == {"full"}
+    [note] = [e["note"] for e in folded.events if "states that go to" in e.get("note", "")]
+    assert note.startswith("not seen: ") and hooks.caches[0].states is None
+    quiet(folded)
