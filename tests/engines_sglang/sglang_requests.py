@@ -39,8 +39,15 @@ def begin(engine: Engine, name: str, tokens: list[int], more: int = 0, *, wait: 
 
 
 def admit(engine: Engine, name: str, tokens: list[int], *, wait: bool = True) -> tuple[Any, Any]:
+    """Plan a request and compute it: the request, and the batch that it is."""
+    req, batch = plan(engine, name, tokens)
+    serve(engine, batch, wait=wait)
+    return req, batch
+
+
+def plan(engine: Engine, name: str, tokens: list[int]) -> tuple[Any, Any]:
     """Look a request up, have what is on the host come back, lock what was found, and take slots
-    for the rest, as its scheduler does, and compute it: the request, and the batch that it is."""
+    for the rest, as its scheduler does: the request, and the batch that it is."""
     req = Req(name, "", array("q", tokens), SamplingParams(max_new_tokens=4))
     req.init_next_round_input(engine.cache)
     if req.needs_host_load_back():
@@ -55,7 +62,6 @@ def admit(engine: Engine, name: str, tokens: list[int], *, wait: bool = True) ->
     if engine.cache.cache_controller is not None:
         batch.hicache_consumer_index = engine.cache.ready_to_load_host_cache()
     batch.prepare_for_extend()
-    serve(engine, batch, wait=wait)
     return req, batch
 
 

@@ -54,7 +54,7 @@ class StateEngine(Engine):
 
     def __init__(
         self, core: str, strategy: str, *, page: int = 1, slots: int = 512, states: int = 24,
-        per_path: int = -1,
+        per_path: int = -1, overlap: bool = True,
     ) -> None:  # fmt: skip
         self.page, self.window, self.strategy = page, None, strategy
         server = ServerArgs(
@@ -74,6 +74,7 @@ class StateEngine(Engine):
             enable_memory_saver=False, mamba_layer_ids=[0, 2], enable_mamba_extra_buffer=extra,
             cache_params=Mamba2CacheParams(shape=shape, layers=[0, 2], dtype=kinds),
             enable_mamba_extra_buffer_lazy=strategy == "extra_buffer_lazy",
+            enable_overlap_schedule=overlap,
         )  # fmt: skip
         pool = HybridLinearKVPool(
             size=slots, dtype=torch.bfloat16, page_size=page, head_num=1, head_dim=8,

@@ -9,9 +9,11 @@ import pytest
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
 from engines_sglang.sglang_cache import CORES
-from engines_sglang.sglang_requests import begin, end
+from engines_sglang.sglang_request_load import prepare_for_decode
+from engines_sglang.sglang_requests import admit, begin, end, plan, serve
 from engines_sglang.sglang_state import Folded
 from engines_sglang.sglang_states import (
+    INTERVAL,
     STRATEGIES,
     Contents,
     StateEngine,
@@ -134,4 +136,26 @@ def test_states_that_go_to_the_host_too_are_said_not_to_be_seen(
     assert {e["group"] for e in folded.events if e["ev"] == "group"} == {"full"}
     [note] = [e["note"] for e in folded.events if "states that go to" in e.get("note", "")]
     assert note.startswith("not seen: ") and hooks.caches[0].states is None
+    quiet(folded)
+
+
+def test_a_mixed_batch_leaves_no_snapshot_of_who_decodes(watched: Watched) -> None:
+    """Where a request decodes beside others' prompts, SGLang writes no state for the tree, though
+    it has come to where one would be due; the one of its prompt is still there."""
+    folded, hooks = watched
+    engine = StateEngine("rust", "extra_buffer", overlap=False)
+    contents, pools = Contents(folded), hooks.caches[0].pools
+    first, running = admit(engine, "first", HEAD[: INTERVAL - 1])
+    first.output_ids.append(50)
+    prepare_for_decode(running)
+    assert running.mamba_track_mask_cpu == [True]
+    second, batch = plan(engine, "second", [60, 61, 62, 63, 64])
+    batch.mix_with_running(running)
+    serve(engine, batch)
+    told = [e for e in folded.events if e["ev"] == "write" and e["group"] == "mamba"]
+    assert [(e["req"], e["tokens"]) for e in told] == [("first", [0, 4]), ("second", [0, 4])]
+    for req in (first, second):
+        end(engine, req)
+        assert not list(state_differences(folded, engine, pools, contents))
+    assert sorted(pools[-1].place[slot] + 1 for slot in pools[-1].hash_of) == [4, 4]
     quiet(folded)
