@@ -9,7 +9,7 @@ from hkvtool.recorder.sglang.cache_state import TABLES, CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
 from hkvtool.recorder.sglang.layouts import of_host, of_states
-from hkvtool.recorder.sglang.parts import Part, of_page, open_units
+from hkvtool.recorder.sglang.parts import Part, of_page, open_units, otherwise
 from hkvtool.recorder.sglang.rows import RowPool
 from hkvtool.recorder.sglang.states import StatePool
 
@@ -20,9 +20,9 @@ FORMS = {"full": "compressed", "swa": "swa", "mamba": "recurrent"}
 NOT_SEEN = (
     "kernels: what a step reads is worked out from its requests' pages",
     "what speculative decoding writes and reads",
-    "how caches lie, unless keys and values, or latent rows, of a layer are a tensor of rows",
-    "HiCache's storage tier, what is staged in its buffer mode, and indexer and state pools",
-    "DeepSeek-V4's compressed, indexer and state pools",
+    "how caches lie, unless a layer's entries are a tensor of rows or of pages",
+    "HiCache's storage tier, what is staged in its buffer mode, index rows and states",
+    "of DeepSeek-V4, what a step does to units that are kept open by request",
     "states that are kept in int8, and allocators that share one buffer between groups",
     "for whom a node is locked that no request holds",
     "a cache that was there before the recording began",
@@ -71,6 +71,10 @@ def declare(hooks: Hooks, cache: Any) -> CacheState | None:
         state.steps.mark()
     elif recurrent:
         hooks.note("not seen: states that go to the host's memory too, share bytes, or are in int8")
+    if otherwise(bytes_of):
+        hooks.note(
+            "not seen: compressed histories and windows that lie by request, or in one buffer"
+        )
     if state.staged and beside:
         hooks.note("not seen: what lies beside a page's own and goes to the host's memory with it")
     state.mark(cache, state)

@@ -28,6 +28,11 @@ def compressing(pool: Any) -> bool:
     )  # fmt: skip
 
 
+def otherwise(pool: Any) -> bool:
+    """Whether it is one of compressed histories whose parts lie in some other way."""
+    return hasattr(pool, "compress_state_pools") and not compressing(pool)
+
+
 def of_page(pool: Any, kind: str, page: int) -> list[Part]:
     """The parts of a page of full attention or of the window, the first of them its own."""
     if compressing(pool):
@@ -80,7 +85,7 @@ def _compressed(pool: Any, page: int) -> Iterator[Part]:
                 "group": f"{_history(pool, ratio)}.indexer", "form": "indexer", "ratio": ratio,
                 "serves": _history(pool, ratio),
                 **_laid(of_blocks(
-                    rows.contiguous_page_row_buffers(), page // ratio // rows.page_size,
+                    rows.contiguous_page_row_buffers(), max(1, page // ratio // rows.page_size),
                     row_bytes=rows.get_bytes_per_token(), scale_bytes=scale,
                     dtype="float4_e2m1fn_x2" if rows.use_fp4_indexer else "float8_e4m3fn",
                     codec=f"dsv4_index_fp{4 if rows.use_fp4_indexer else 8}/1",
