@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from hkvtool.analyzers.exchanges import DIRECT, Exchanges, Gone, Moment, Moved
+from hkvtool.analyzers.exchanges import BELOW, DIRECT, Exchanges, Gone, Moment, Moved
 from hkvtool.analyzers.kernel_abi import ORDER, unlike_sides
 from hkvtool.model.findings import Finding
 from hkvtool.state.wording import of_blocks
@@ -536,6 +536,8 @@ class _Judged:
         if wrong.code != "HKV906" and None not in prints and prints[0] != prints[1]:
             actual["fingerprint"] = f"{prints[0]} here, {prints[1]} as exported"
         source = "another engine" if moved.pool == DIRECT else moved.pool
+        if moved.pool.startswith(BELOW):
+            source = f"what lies below {moved.pool.removeprefix(BELOW)}"
         finding = Finding(
             wrong.code,
             f"load {moved.handle} from {source} takes {of_blocks(blocks)} of group "

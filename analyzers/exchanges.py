@@ -33,6 +33,11 @@ DIRECT = "\0direct"
 engine publishes there and did not load itself can be where they come from."""
 
 
+BELOW = "\0below "
+"""Stands, before the name of a pool that each engine has for itself, for what lies below it and is
+one and the same to all: content is known there by its hash, places are each engine's own."""
+
+
 class Moment(NamedTuple):
     """An event of a trace: where it stands, and when it was by that trace's clock."""
 
@@ -106,7 +111,7 @@ def exchanges(trace: Trace, shared: frozenset[str]) -> Exchanges:
     """What a trace tells of pools of these names."""
     reading = _Reading(shared)
     pools = {str(e.get("pool")) for e in trace.control if e.ev == "pool"}
-    if shared & {DIRECT, *pools}:
+    if shared & {DIRECT, *pools, *(BELOW + name for name in pools)}:
         reading.take(trace.events(kinds=_KINDS))
     return reading.found
 
@@ -281,15 +286,18 @@ class _Reading:
     def _begun(self, event: Event) -> None:
         group = self.fold.group(event["group"])
         out = event.ev == "store_begin"
-        pool = event.get("to" if out else "from", DIRECT)
-        if group is None or str(pool) not in self.shared:
+        pool = str(event.get("to" if out else "from", DIRECT))
+        below = BELOW + pool in self.shared
+        if group is None or (pool not in self.shared and not below):
             return
+        pool = BELOW + pool if below else pool
         home, blocks = self._home(group), list(event["blocks"])
-        places = event.get("peer")
+        said_places = None if below else event.get("peer")
+        places = None if said_places is None else list(said_places)
         whole = places is not None and len(places) == len(blocks)
         moved = Moved(
-            out, str(event["handle"]), str(pool), home.name, home.table, blocks, _at(event),
-            list(places) if whole else None, [None] * len(blocks), [None] * len(blocks),
+            out, str(event["handle"]), pool, home.name, home.table, blocks, _at(event),
+            places if whole else None, [None] * len(blocks), [None] * len(blocks),
             req=event.req, tokens=_pair(event.get("tokens")), version=event.get("version"),
             kv_version=event.get("kv_version"), codec=_text(event.get("codec")),
             bytes=event.get("bytes"), whole="part" not in event, weights=self._weights,

@@ -58,6 +58,10 @@ _SHARED = Annotated[
     list[str] | None,
     typer.Option("--shared", metavar="POOL", help="One pool to all that declare it: a tier."),
 ]
+_THROUGH = Annotated[
+    list[str] | None,
+    typer.Option("--through", metavar="POOL", help="Each engine's own, above a store they share."),
+]
 _DIRECT = Annotated[
     bool,
     typer.Option("--direct", help="Loads that name no pool come from other engines' devices."),
@@ -145,6 +149,7 @@ def check(
     only: ONLY = None,
     ignore: IGNORE = None,
     shared: _SHARED = None,
+    through: _THROUGH = None,
     direct: _DIRECT = False,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
@@ -153,8 +158,9 @@ def check(
     """Run every rule over every instance, and say what was found where.
 
     With --shared also what instances mean by the groups of that pool is held against each other,
-    and what one loads from it against what the others stored there; with --direct, what one fetches
-    from nowhere that is named (P/D) against what the others published.
+    and what one loads from it against what the others stored there; with --through the same by hash
+    alone; with --direct, what one fetches from nowhere that is named (P/D) against what the others
+    published.
 
     JSON is one object in the contract of `hkvtool check`, each finding with its `instance`.
     Exit codes are those of `hkvtool check` over several traces.
@@ -165,10 +171,11 @@ def check(
     chosen = rule_codes(only), rule_codes(ignore)
     if only and not chosen[0] - chosen[1]:
         raise HkvError("--ignore leaves nothing of --only: no rule would be run")
-    pools = _between(shared, direct)
+    pools = _between(shared, through, direct)
     if pools and (only or ignore):
         raise HkvError(
-            "--shared and --direct go with every rule", hint="leave --only and --ignore away"
+            "--shared, --through and --direct go with every rule",
+            hint="leave --only and --ignore away",
         )
     if pools and format not in (CheckFormat.JSON, CheckFormat.TABLE):
         raise HkvError("what lies between instances has no file to stand in", hint="--format json")
@@ -227,6 +234,7 @@ def why(
     ],
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
     shared: _SHARED = None,
+    through: _THROUGH = None,
     direct: _DIRECT = False,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
@@ -237,7 +245,7 @@ def why(
     Engines that number their requests give out one id several times: by a client's id or a trace
     id the answers are of one request.
 
-    With --shared or --direct also by what it loaded from other instances, and of what is to blame
+    With --shared, --through or --direct also by what it loaded from others, and of what is to blame
     what follows from it in all of them: who read it, who loaded that, what to purge.
 
     Exits with 0 where no instance's state is to blame, 1 where one's is, 3 where one could not be
@@ -247,7 +255,7 @@ def why(
     from hkvtool.fleet.asking import WhyAsked
     from hkvtool.fleet.objects import name_of, plain
 
-    pools = _between(shared, direct)
+    pools = _between(shared, through, direct)
     fleet = _fleet(folder)
     told = _spreading(folder, fleet, pools, _nanoseconds(skew), workers, ray) if pools else None
     answers: list[Answer] = []
@@ -282,7 +290,9 @@ def why(
             tall=True,
         )
         if told is None and any(_took_from_others(a) for a in answers):
-            print_line("what it loaded from other engines is judged with --shared POOL or --direct")
+            print_line(
+                "what it loaded from other engines is judged with --shared, --through or --direct"
+            )
         if told is not None:
             from hkvtool.report.fleet import spread_lines
 
@@ -341,6 +351,7 @@ def report(
     folder: _FOLDER,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to, .html.")],
     shared: _SHARED = None,
+    through: _THROUGH = None,
     direct: _DIRECT = False,
     skew: _SKEW = 50.0,
     workers: _WORKERS = None,
@@ -366,7 +377,7 @@ def report(
 
     # That the report could not be written in the end must not turn out after the check.
     Destination(output, force=force)
-    pools = _between(shared, direct)
+    pools = _between(shared, through, direct)
     merged = Merged(plain(folder), pools, _nanoseconds(skew))
     merged.take(_outcomes(folder, workers, ray, pools))
     failed = [about for about in merged.instances if "error" in about]
@@ -398,11 +409,20 @@ def query(
         sql.print_answer(tables, text, format, limit)
 
 
-def _between(shared: Sequence[str] | None, direct: bool) -> frozenset[str]:
+def _between(
+    shared: Sequence[str] | None, through: Sequence[str] | None, direct: bool
+) -> frozenset[str]:
     """The pools by which instances are held against each other."""
-    from hkvtool.analyzers.exchanges import DIRECT
+    from hkvtool.analyzers.exchanges import BELOW, DIRECT
 
-    return frozenset(shared or ()) | ({DIRECT} if direct else frozenset())
+    both = sorted({*(shared or ())} & {*(through or ())})
+    if both:
+        raise HkvError(
+            f"{both[0]} is either one pool to all, or each engine's own",
+            hint="--shared or --through, not both",
+        )
+    below = {BELOW + name for name in through or ()}
+    return frozenset({*(shared or ()), *below, *((DIRECT,) if direct else ())})
 
 
 def _nanoseconds(skew: float) -> int:

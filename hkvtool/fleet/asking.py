@@ -12,7 +12,7 @@ from typing import Any
 
 from hkvtool.analyzers.alone import check_alone
 from hkvtool.analyzers.between import declared_groups
-from hkvtool.analyzers.exchanges import DIRECT, Exchanges, exchanges
+from hkvtool.analyzers.exchanges import BELOW, DIRECT, Exchanges, exchanges
 from hkvtool.analyzers.long_check import check_trace
 from hkvtool.analyzers.verdict import Why, why
 from hkvtool.fleet.instances import Instance, open_instance
@@ -59,7 +59,7 @@ class Answer:
 @dataclass(frozen=True)
 class Check:
     """Every rule over one instance, as `hkvtool check` does it, and what it exchanged by pools
-    that it shares with other instances, `DIRECT` from device to device."""
+    that it shares with other instances, `DIRECT` from device to device, `BELOW` through its own."""
 
     shared: frozenset[str] = frozenset()
 
@@ -71,8 +71,9 @@ class Check:
                 tiers = {str(e["pool"]) for e in trace.control
                          if e.ev == "pool" and e["medium"] != "gpu"}  # fmt: skip
                 here = self.shared & tiers
+                beside = self.shared & {DIRECT, *(BELOW + name for name in tiers)}
                 report = check_alone(trace, here) if here else check_trace(trace)
-                exchanged = exchanges(trace, here | (self.shared & {DIRECT}))
+                exchanged = exchanges(trace, here | beside)
                 pools = frozenset(str(e.get("pool")) for e in trace.control if e.ev == "pool")
                 return Outcome(instance, report, None, groups, exchanged, pools)
         except HkvError as e:

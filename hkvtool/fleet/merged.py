@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hkvtool.analyzers import across, between
-from hkvtool.analyzers.exchanges import DIRECT, Exchanges
+from hkvtool.analyzers.exchanges import BELOW, DIRECT, Exchanges
 from hkvtool.fleet.asking import Outcome
 from hkvtool.fleet.spreading import Ask, Spreading, spread_over
 from hkvtool.model.findings import Finding, Loss, Ratios, ranked
@@ -20,7 +20,8 @@ class Merged:
     Findings keep what they say and gain `instance`; their ids, and those they refer to, begin with
     it. A rule is not evaluable where it is so in any instance, and needs what any of them lacks.
     `shared` names pools that are one and the same to every instance that declares them, `DIRECT`
-    stands for what goes from device to device; wall clocks of different machines are at most
+    stands for what goes from device to device, `BELOW` before a name for what lies below pools that
+    each has for itself; wall clocks of different machines are at most
     `skew` nanoseconds apart.
     """
 
@@ -138,14 +139,16 @@ class Merged:
         summary = self.summary + Counter(str(one.finding.severity) for one in more)
         counted = Counter((one.instance, str(one.finding.severity)) for one in more)
         instances = [_with(about, counted) for about in self.instances]
-        asked = self.shared & {DIRECT, *self._pools}
-        tiers = bool(asked - {DIRECT})
+        below = {name for name in self.shared if name.startswith(BELOW)}
+        asked = self.shared & {DIRECT, *self._pools, *(BELOW + name for name in self._pools)}
+        tiers = bool(asked - {DIRECT} - below)
         blind = loaded.blind(tiers=tiers) if asked else {}
         rules = sorted({*between.CODES, *across.CODES} - set(blind)) if asked else []
         said: dict[str, Any] = {
             "trace": {"path": self.folder, "events": self.events, "instances": instances},
             "between": {
-                "shared": sorted(self.shared - {DIRECT}),
+                "shared": sorted(self.shared - {DIRECT} - below),
+                "through": sorted(name.removeprefix(BELOW) for name in below),
                 "direct": DIRECT in self.shared,
                 "rules": rules,
                 "not_evaluable": [
@@ -166,7 +169,9 @@ class Merged:
         """A misspelt name compares nothing, which must not look as if nothing was wrong."""
         return [
             f"no instance declares a pool {name}, so nothing was held against anything there"
-            for name in sorted(self.shared - {DIRECT} - self._pools)
+            for name in sorted(
+                {n.removeprefix(BELOW) for n in self.shared - {DIRECT}} - self._pools
+            )
         ]
 
     def _carry(self, findings: list[dict[str, Any]], loaded: across.Across) -> None:
@@ -216,7 +221,8 @@ def _nothing_known(loaded: across.Across) -> list[str]:
     why = (
         f"of {counts['loads']:,} blocks that were loaded none was exported by a recorded engine "
         "under the same hash: they compare where all are recorded with one --hash-key, and have "
-        "one block size and one seed of their hashes"
+        "one block size and one seed of their hashes; a tier that each engine has for itself is "
+        "named with --through"
     )
     return [why]
 

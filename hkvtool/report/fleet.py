@@ -89,6 +89,7 @@ def ways(said: dict[str, Any]) -> list[str]:
     """By what instances were held against each other."""
     between = said["between"]
     found = [f"on {pool}" for pool in between["shared"]]
+    found += [f"through {pool}" for pool in between["through"]]
     return found + (["from device to device"] if between["direct"] else [])
 
 
@@ -142,7 +143,7 @@ def fleet_lines(said: dict[str, Any]) -> Iterator[str]:
     else:
         yield (
             "between instances nothing was evaluated; --shared POOL names a tier that they share, "
-            "--direct is for P/D"
+            "--through one that lies above such, --direct is for P/D"
         )
     for why in said["inconclusive"][:MOST_ROWS]:
         yield f"inconclusive: {shown(why)}"

@@ -1,7 +1,8 @@
 """Real vLLM engines that share a folder of KV, one after the other, each recorded by itself.
 
 `python -m engines.sharing FOLDER` in the engine environment makes
-`fixtures/engines/vllm-0.32.0-shared-folder` anew.
+`fixtures/engines/vllm-0.32.0-shared-folder` anew, and `python -m engines.sharing FOLDER tiers`
+`fixtures/engines/vllm-0.32.0-shared-tier`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Folder:
         """An engine is asked for these prompts; how many tokens of each it did not compute."""
         path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
         done = subprocess.run(
-            [sys.executable, "-m", "engines.sharing_engine", str(self.place / f"{name}-model"),
+            # The files of a tier lie under the model's name, whatever its config.
+            [sys.executable, "-m", "engines.sharing_engine", str(self.place / "model"),
              str(self.kv), json.dumps(prompts), json.dumps(options)],
             env={**os.environ, "PYTHONPATH": path, "HKV_RECORD": str(self.recording(name)),
                  "HKV_HASH_KEY": str(self.key), "HKV_FINGERPRINT": "all",
@@ -93,9 +95,23 @@ def story(place: Path) -> Folder:
     return one
 
 
-def main(out: str) -> None:
+def tier_story(place: Path) -> Folder:
+    """The same below tiers: a file is a block of a group, named by vLLM's hash of it."""
+    one = Folder(place)
+    assert one.run("store", [FIRST, SECOND], tiers=True) == [0, 0]
+    assert one.run("load", [FIRST], tiers=True) == [96]
+    one.run("other-weights", [FIRST], tiers=True, config={"rope_theta": 5e5})
+    here, there = sorted(one.kv.glob("*/*/*_g2/*.bin"))[:2]
+    kept = here.read_bytes()
+    here.write_bytes(there.read_bytes())
+    there.write_bytes(kept)
+    one.run("exchanged", [FIRST, SECOND], tiers=True)
+    return one
+
+
+def main(out: str, kind: str = "files") -> None:
     with tempfile.TemporaryDirectory() as aside:
-        made = story(Path(aside))
+        made = (tier_story if kind == "tiers" else story)(Path(aside))
         for recording in sorted(made.place.glob("*.hkv")):
             target = Path(out, f"{recording.stem}.jsonl")
             subprocess.run(

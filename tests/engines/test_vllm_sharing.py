@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from engines.sharing import FIRST, LONGER, SECOND, THIRD, Folder, story
+from engines.sharing import FIRST, LONGER, SECOND, THIRD, Folder, story, tier_story
 from hkvtool.analyzers import check
 from hkvtool.analyzers.across import Across, across
-from hkvtool.analyzers.exchanges import DIRECT, exchanges
+from hkvtool.analyzers.exchanges import BELOW, DIRECT, exchanges
 from hkvtool.model.event import Event
 from hkvtool.model.recording import read_recording
 from hkvtool.store.derive_reads import derive_reads
@@ -36,7 +36,7 @@ def held(one: Folder, *names: str) -> Across:
     told = {name: Told(one.recording(name)) for name in names}
     for name, trace in told.items():
         assert not [f for f in check(trace.control).findings if f.severity.value == "error"], name
-    shared = frozenset({DIRECT})
+    shared = frozenset({DIRECT, BELOW + "offload"})
     return across({name: exchanges(trace, shared) for name, trace in told.items()})  # type: ignore[arg-type]
 
 
@@ -71,3 +71,12 @@ def test_the_whole_story(tmp_path: Path) -> None:
     onward = held(one, "store", "exchanged", "onward")
     assert codes(onward) == ["HKV906", "HKV906"]
     assert onward.counts["right"] == 4
+
+
+@pytest.mark.soak
+def test_files_below_tiers(tmp_path: Path) -> None:
+    one = tier_story(tmp_path)
+    right = held(one, "store", "load")
+    assert (codes(right), right.counts["right"]) == ([], 7)
+    assert set(codes(held(one, "store", "other-weights"))) == {"HKV105"}
+    assert codes(held(one, "store", "exchanged")) == ["HKV906", "HKV906"]

@@ -3,7 +3,8 @@
 `fixtures/engines/vllm-0.32.0-shared-folder`: vLLM 0.32.0 on a CPU, a tiny Gemma 3 with random
 weights, its own `ExampleConnector`, every engine a process of its own, recorded under one key with
 all blocks fingerprinted. Nothing in them is written by hand; `tests/engines/sharing.py` has the
-story and makes them anew.
+story and makes them anew. `vllm-0.32.0-shared-tier` the same with `OffloadingConnector`, whose CPU tier
+has vLLM's file-system tier below it; the copies between device and CPU tier are made by a stand-in.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hkvtool.cli.app import main
 from hkvtool.model.shipped import shipped
 
 PAIR = Path(str(shipped("engines"))) / "vllm-0.32.0-shared-folder"
+TIER = PAIR.with_name("vllm-0.32.0-shared-tier")
 
 Asked = Callable[..., tuple[int, str, str]]
 
@@ -34,17 +36,19 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Callable[..., Path]:
-    def of(*names: str) -> Path:
+    def of(*names: str, kept: Path = PAIR) -> Path:
         for name in names:
-            shutil.copy(PAIR / f"{name}.jsonl", tmp_path)
+            shutil.copy(kept / f"{name}.jsonl", tmp_path)
         return tmp_path
 
     return of
 
 
-def checked(run: Asked, folder: Path) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
+def checked(
+    run: Asked, folder: Path, *how: str
+) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
     """The exit code, what was said, and root findings between instances."""
-    code, out, _ = run("check", folder, "--direct", "--format", "json")
+    code, out, _ = run("check", folder, *(how or ("--direct",)), "--format", "json")
     said = json.loads(out)
     return code, said, [f for f in said["findings"] if "against" in f and not f.get("cause")]
 
@@ -134,7 +138,7 @@ def test_why_of_one_who_is_on_call(run: Asked, fleet: Any) -> None:
     # Of its own trace alone nothing is to be seen, and it is said what was not looked at.
     code, out, _ = run("why", folder, bad)
     assert code == 0
-    assert "judged with --shared POOL or --direct" in out
+    assert "judged with --shared, --through or --direct" in out
 
 
 def test_a_recording_under_a_key_of_its_own_compares_with_nothing(
@@ -150,3 +154,46 @@ def test_a_recording_under_a_key_of_its_own_compares_with_nothing(
     assert (code, found) == (4, [])
     assert "--hash-key" in said["inconclusive"][0]
     assert main(["fleet", "check", str(folder)]) == 0
+
+
+THROUGH = ("--through", "offload")
+
+
+def test_what_lies_below_a_tier_of_each_ones_own_is_known_by_its_hash(
+    run: Asked, fleet: Any
+) -> None:
+    """The two engines' CPU tiers have the same name, and nothing to do with each other."""
+    folder = fleet("store", "load", kept=TIER)
+    code, said, found = checked(run, folder, *THROUGH)
+    assert (code, found, said["inconclusive"]) == (0, [], [])
+    assert said["between"]["through"] == ["offload"]
+    assert said["between"]["blocks"]["right"] == said["between"]["blocks"]["loads"] == 7
+    assert said["between"]["compared"] == {"fingerprint": 7, "layout": 7, "weights": 7}
+    # Taken for one pool, by places that are not the same, it is not said to be right.
+    code, said, found = checked(run, folder, "--shared", "offload")
+    assert (code, found) == (4, [])
+    assert "--through" in said["inconclusive"][0]
+    code, _, err = run("check", folder, *THROUGH, "--shared", "offload")
+    assert code == 2
+    assert "--shared or --through, not both" in err
+
+
+def test_weights_under_one_name(run: Asked, fleet: Any) -> None:
+    """vLLM's files go by the model's name and the hash of the tokens: other weights find them."""
+    code, said, found = checked(run, fleet("store", "other-weights", kept=TIER), *THROUGH)
+    assert (code, {f["code"] for f in found}) == (1, {"HKV105"})
+    assert said["between"]["blocks"]["wrong"] == 7
+
+
+def test_files_below_a_tier_that_changed_places(run: Asked, fleet: Any) -> None:
+    folder = fleet("store", "exchanged", kept=TIER)
+    code, said, found = checked(run, folder, *THROUGH)
+    assert (code, [f["code"] for f in found]) == (1, ["HKV906", "HKV906"])
+    assert all("those of other content" in f["message"] for f in found)
+    assert (said["between"]["blocks"]["right"], said["between"]["blocks"]["wrong"]) == (12, 2)
+    asked = found[0]["request"]
+    code, out, _ = run("why", folder, asked, *THROUGH, "--format", "json")
+    [answer] = json.loads(out)
+    assert (code, answer["verdict"]) == (1, "read-wrong-state")
+    [hurt] = answer["over_all"]["instances"]
+    assert asked in {one["request"] for one in hurt["requests"]}
