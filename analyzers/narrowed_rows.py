@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hkvtool.model.event import Event
-from hkvtool.model.events import BY_CODE, EVENTS
+from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS
 from hkvtool.model.rows import MISSING, NO_NAME, PAD, Row, decode
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import (
@@ -77,6 +77,11 @@ class Slice:
     def __init__(self, trace: Any, doubts: Doubts) -> None:
         self.trace, self.doubts = trace, doubts
         self.steps: Any = np.zeros(0, np.int64)
+        self.waited: Any = np.zeros(0, np.int64)
+        """Lanes whose last event is a wait."""
+        names = [trace.names.find("actor", name) for name in (DEVICE_ACTOR, DEFAULT_ACTOR)]
+        self.defaults = [n if n >= 0 else -2 - i for i, n in enumerate(names)]
+        """Lanes of events that name none, of their own or not."""
         self.padded = False
         """Whether rows of padding are among the events: then it matters what was cleared."""
         doubts.floor = _settled(trace, doubts.floor)
@@ -155,19 +160,34 @@ class Slice:
 
     def _ordering(self, batch: Batch) -> Any:
         """Rows that order lanes."""
-        ordering = np.isin(batch.ev, (*_BOUNDS, SIGNAL, WAIT))
         bounds = np.isin(batch.ev, _BOUNDS)
+        own = np.isin(batch.ev, _OWN_LANE) & (batch.step != MISSING)
+        lanes = np.where(batch.actor >= 0, batch.actor, np.where(own, *self.defaults))
+        ordering = bounds | np.isin(batch.ev, (SIGNAL, WAIT)) | self._behind_waits(batch, lanes)
         rows = np.flatnonzero((batch.step != MISSING) & ~bounds)
         if len(rows):
-            own = np.isin(batch.ev[rows], _OWN_LANE)
-            lane = np.where(batch.actor[rows] >= 0, batch.actor[rows] + 2, own.astype(np.int64))
-            keys = np.stack([batch.step[rows], lane, np.cumsum(bounds)[rows]])
+            keys = np.stack([batch.step[rows], lanes[rows], np.cumsum(bounds)[rows]])
             order = np.lexsort(keys)
             ordered = keys[:, order]
             new = np.append(True, (ordered[:, 1:] != ordered[:, :-1]).any(axis=0))
             ordering[rows[order[new]]] = True
             ordering[rows[order[np.append(new[1:], True)]]] = True
         return ordering
+
+    def _behind_waits(self, batch: Batch, lanes: Any) -> Any:
+        """What a lane does right behind a wait: that is what it waited for."""
+        behind = np.zeros(batch.n, bool)
+        if not self.trace.kinds.get("wait"):
+            return behind
+        order = np.argsort(lanes, kind="stable")
+        waits, lane = (batch.ev == WAIT)[order], lanes[order]
+        first = np.append(True, lane[1:] != lane[:-1])
+        behind[order[1:]] = waits[:-1] & ~first[1:]
+        behind[order[first]] |= np.isin(lane[first], self.waited)
+        last = np.append(first[1:], True)
+        again = np.setdiff1d(self.waited, lane)
+        self.waited = np.union1d(again, lane[last & waits])
+        return behind
 
 
 def _among(pos: Any, places: Any) -> Any:

@@ -22,10 +22,10 @@ from hkvtool.analyzers.screen_arrays import (
     LANES,
     LOADED,
     MEMO,
+    RECOVERING,
     SNAPS,
     SNAPSHOTS,
     TRANSFER,
-    UNCAPPED,
     WRITTEN,
 )
 from hkvtool.analyzers.screen_moves import travels_on
@@ -48,6 +48,10 @@ from hkvtool.state.codes import (
 WHOLE = (4, 5, 231, 233, 242, 251, 252, 306)
 """What only the rules over the whole trace can look into: blocks that no pool has, caps and
 thrash, transfers that fail, run twice or join sides that differ, copies from group to group."""
+
+
+COUNTED = (232, 310)
+"""What is not right with a load whose blocks are counted already."""
 
 
 def ask(sc: Any, pos: int) -> None:
@@ -108,9 +112,14 @@ def doubted(
 ) -> int:  # fmt: skip
     """Take in an event that is not surely right, as far as the screen keeps account of it; the
     number of what only the rules over the whole trace can look into, else 0."""
-    moves = kind in (STORE_BEGIN, LOAD_BEGIN)
-    if why in WHOLE or (moves and sc.h[CAP] < UNCAPPED):
+    if why in WHOLE:
         return why
+    moves = kind in (STORE_BEGIN, LOAD_BEGIN)
+    if kind == LOAD_BEGIN:
+        if why not in COUNTED:
+            sc.h[RECOVERING] += n
+        if sc.h[RECOVERING] > sc.h[CAP]:
+            return 231
     ask(sc, pos)
     if who >= 0:
         sc.named[who] |= CONCERNED
