@@ -226,7 +226,7 @@ def _settled(trace: Any, floor: int) -> int:
 def event(trace: Any, batch: Batch, chunk: Any, row: int) -> Event:
     """The event of a row, `ts` left out."""
     ints: dict[str, Any] = {name: int(getattr(batch, name)[row]) for name in IN_BATCH}
-    lists = {
+    lists: dict[str, Any] = {
         name: _list(getattr(batch, name), row) if chunk.column(there)[row].as_py() else None
         for name, there in (("blocks", "listed"), ("blocks2", "listed2"), ("hashes", "hashed"))
     }

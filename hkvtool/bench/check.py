@@ -69,6 +69,10 @@ def check_costs(
         compiling = child(__name__, "compile", str(path))
         found = child(__name__, "measure", str(path), str(plain_events))
         ways = [Way(**way) for way in (*found.pop("ways"), compiling)]
+        if trace is None:
+            faulty = Path(folder, "faulty.duckdb")
+            synthetic_trace(faulty, events, blocks_per_event, faulty=True, progress=told)
+            ways.insert(2, Way(**child(__name__, "faulty", str(faulty))))
         return CheckCosts(file_bytes=path.stat().st_size, ways=ways, **found)
 
 
@@ -81,6 +85,22 @@ def _compiling(path: str) -> dict[str, Any]:
     with open_trace(path) as trace, way.timed():
         if warm_up(trace):
             way.name = "compiling (it was in the cache)"
+    return asdict(way)
+
+
+def _faulty(path: str) -> dict[str, Any]:
+    """What the check of a trace with one fault costs."""
+    from hkvtool.analyzers.screen import screened
+    from hkvtool.analyzers.screen_fold import warm_up
+    from hkvtool.store import open_trace
+
+    with open_trace(path) as trace:
+        warm_up(trace)
+        way = Way("check, one fault", trace.count)
+        with peak(way), way.timed():
+            report = screened(trace)
+        if report is None or not report.findings:
+            way.name = "check, one fault (not narrowed)"
     return asdict(way)
 
 
@@ -122,6 +142,8 @@ def _measured(path: str, plain_events: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     mode, *rest = sys.argv[1:]
-    print(
-        json.dumps(_compiling(rest[0]) if mode == "compile" else _measured(rest[0], int(rest[1])))
-    )
+    if mode == "measure":
+        facts = _measured(rest[0], int(rest[1]))
+    else:
+        facts = _compiling(rest[0]) if mode == "compile" else _faulty(rest[0])
+    print(json.dumps(facts))

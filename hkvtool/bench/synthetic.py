@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,8 @@ class Plan:
     pairs: int
     per_pair: int
     round: int
+    faulty: int = -1
+    """The pair whose write is short, if any."""
 
     @property
     def pool_blocks(self) -> int:
@@ -91,13 +93,15 @@ def synthetic_trace(
     blocks_per_event: int = 4,
     *,
     pool_blocks: int = 1 << 16,
+    faulty: bool = False,
     force: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> int:
     """Write a trace of about `events` events, `blocks_per_event` blocks in each that names blocks.
 
-    Returns how many events it is: every pair that starts is brought to its end. Memory stays
-    bounded whatever the length. `progress` is told how many events have been written.
+    Returns how many events it is: every pair that starts is brought to its end. Of a `faulty` one
+    a write in the middle leaves the last block out that it should fill. Memory stays bounded
+    whatever the length. `progress` is told how many events have been written.
     """
     running = 1 + _TICKS_APART * len(PHASES)
     plan = Plan(
@@ -105,6 +109,8 @@ def synthetic_trace(
         per_pair=blocks_per_event,
         round=max(running, (pool_blocks - 1) // blocks_per_event),
     )
+    if faulty:
+        plan = replace(plan, faulty=plan.pairs // 2)
     with TraceWriter(path, force=force) as writer:
         writer.write(_declarations(plan))
         for first in range(0, plan.ticks, _TICKS_A_CHUNK):
@@ -143,6 +149,7 @@ def _chunk(plan: Plan, first: int, last: int, pos: int) -> Chunk:
     step = 2 * (pair + _TICKS_APART * np.where(second, *_DISPATCHES)) + second
     place = np.arange(pos, pos + len(pair))
     blocks = plan.blocks(pair)
+    short = BLOCK_TOKENS * ((pair == plan.faulty) & _among("write")[phase])
     return Chunk(
         len(pair),
         {
@@ -153,7 +160,7 @@ def _chunk(plan: Plan, first: int, last: int, pos: int) -> Chunk:
             "group": np.where(_WITH_BLOCKS[phase], 0, NO_NAME),
             "step": np.where(_WITH_STEP[phase], step, MISSING),
             "t0": np.where(_WITH_TOKENS[phase], 0, MISSING),
-            "t1": np.where(_WITH_TOKENS[phase], plan.tokens, MISSING),
+            "t1": np.where(_WITH_TOKENS[phase], plan.tokens - short, MISSING),
             "aux": _aux(plan, phase),
         },
         {
