@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hkvtool.model.event import MALFORMED, Event
-from hkvtool.model.events import BY_CODE, EVENTS
+from hkvtool.model.events import BY_CODE, EVENTS, check_keys
 from hkvtool.model.jsonl import parse_line, write_line
 
 MISSING = -(1 << 62)
@@ -249,6 +249,24 @@ def decode(row: Row, names: Names) -> Event:
     if row.rest:
         data.update(json.loads(row.rest))
     return Event(row.pos, ev, data)
+
+
+_REQUIRED = {name: frozenset(spec.required) for name, spec in EVENTS.items()}
+
+
+def decode_checked(row: Row, names: Names) -> Event:
+    """The same of a row that anybody may have altered. Raises ValueError, LookupError or TypeError
+    where a reader of lines would not have taken the event at its word."""
+    event = decode(row, names)
+    if row.ev and row.rest:
+        # What is no column of its own may be anything.
+        problem = check_keys(dict(event.data))
+        if problem is not None:
+            raise ValueError(problem)
+    elif row.ev and not _REQUIRED[event.ev] <= event.data.keys():
+        missing = ", ".join(sorted(_REQUIRED[event.ev] - event.data.keys()))
+        raise ValueError(f"{event.ev} without {missing}")
+    return event
 
 
 Encode = Callable[[Event, Names], Row]

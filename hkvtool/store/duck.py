@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import merge
@@ -15,7 +14,7 @@ import numpy as np
 
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event
-from hkvtool.model.rows import Row, decode
+from hkvtool.model.rows import Row, decode_checked
 from hkvtool.state.batch import Batch, ListColumn
 from hkvtool.state.codes import CONTROL, FOLDED
 from hkvtool.store.ahead import ahead
@@ -31,9 +30,10 @@ from hkvtool.store.columns import (
 )
 from hkvtool.store.conditions import ev_among, queries, span
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches, threads
+from hkvtool.store.facts import ASKED, Counted, facts
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
-from hkvtool.store.schema import META, SCHEMA_VERSION, SEEN_SINCE, TABLES
+from hkvtool.store.schema import SCHEMA_VERSION, SEEN_SINCE, TABLES
 from hkvtool.store.stored_names import PAGE, SMALL_PAGE, StoredNames
 from hkvtool.store.trace import CHUNK_ROWS, Trace
 
@@ -79,7 +79,9 @@ class DuckTrace(Trace):
     @cached_property
     def kinds(self) -> dict[str, int]:
         with explained(self.path):
-            rows = self._con.cursor().execute("SELECT name, count FROM kinds ORDER BY ev")
+            rows = self._con.cursor().execute(
+                "SELECT name, coalesce(count, 0) FROM kinds WHERE name IS NOT NULL ORDER BY ev"
+            )
             return dict(rows.fetchall())
 
     def events(
@@ -188,10 +190,20 @@ class DuckTrace(Trace):
                 yield from rows
 
     def _chunks(self, wanted: str, *, many: bool = True) -> Iterator[Chunk]:
+        from hkvtool.state.keyframes import CHUNK
         from hkvtool.store.moments import unpacked_each
 
+        most = 8 * max(CHUNK, self.count)
+
+        def sized() -> Iterator[Any]:
+            # So much memory is taken before anything is unpacked.
+            for row in self._stored_chunks(wanted):
+                if not 0 <= row[2] <= most:
+                    raise ValueError(f"{row[2]:,} bytes in one chunk")
+                yield row
+
         try:
-            yield from unpacked_each(self._stored_chunks(wanted), threads() if many else 1)
+            yield from unpacked_each(sized(), threads() if many else 1)
         except (ValueError, OSError, LookupError, TypeError) as e:
             raise TraceError(
                 f"{self.path}: a keyframe cannot be unpacked: {e}",
@@ -228,6 +240,12 @@ class DuckTrace(Trace):
                         hint="the file was altered; import or ingest it again",
                     )
                 last = int(pos[-1])
+                lists = (chunk.column(name) for name in LISTS if name in chunk.schema.names)
+                if any(column.values.null_count for column in lists):
+                    raise TraceError(
+                        f"{self.path}: a list before event {last} has nothing in one of its places",
+                        hint="the file was altered; import or ingest it again",
+                    )
                 yield chunk
 
     def _merged(self, asked: list[str]) -> Iterator[Event]:
@@ -247,7 +265,7 @@ class DuckTrace(Trace):
 
     def _event(self, row: Row, names: StoredNames) -> Event:
         try:
-            return decode(row, names)
+            return decode_checked(row, names)
         except (KeyError, IndexError, ValueError, TypeError) as e:
             raise TraceError(
                 f"{self.path}: the event at {row.pos} makes no sense: {e}",
@@ -278,7 +296,14 @@ class DuckTrace(Trace):
                         f"{kind or 'missing'}, not {column.type}",
                         hint="the file was altered; import or ingest it again",
                     )
-        return _facts(self.path, said)
+        try:
+            with explained(self.path):
+                counted = Counted(*self._con.execute(ASKED).fetchone())
+            return facts(self.path, said, counted)
+        except TraceError as e:
+            if version < SCHEMA_VERSION:
+                raise _older(self.path, said, version) from e
+            raise
 
     def _check_version(self, said: dict[str, str]) -> int:
         try:
@@ -308,22 +333,6 @@ def _foreign(path: str) -> TraceError:
     return TraceError(
         f"{path} is a DuckDB file, but not a trace", hint="a trace is what import or ingest made"
     )
-
-
-def _facts(path: str, said: dict[str, str]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for fact in META:
-        text = said.get(fact.key)
-        if text is None:
-            continue
-        try:
-            if fact.kind == "integer":
-                facts[fact.key] = int(text)
-            else:
-                facts[fact.key] = json.loads(text) if fact.kind == "json" else text
-        except ValueError as e:
-            raise TraceError(f"{path}: meta `{fact.key}` is no {fact.kind}") from e
-    return facts
 
 
 def _batch(chunk: Any, rest: dict[int, str]) -> Batch:

@@ -29,7 +29,7 @@ class NameRows:
                 "WHERE domain = ? AND id >= ? AND id < ? ORDER BY id",
                 [domain, first, end],
             )
-            found = [restored(*row) for row in rows.fetchall()]
+            found = [self._restored(domain, *row) for row in rows.fetchall()]
         if len(found) != end - first:
             raise TraceError(f"{self._path}: names of {domain} are missing")
         return found
@@ -43,8 +43,20 @@ class NameRows:
                 "WHERE domain = ? AND name IN (SELECT unnest(?::VARCHAR[]))",
                 [domain, list({stored(name)[0] for name in names})],
             )
-            found = {restored(*row[:3]): row[3] for row in rows.fetchall()}
+            found = {self._restored(domain, *row[:3]): row[3] for row in rows.fetchall()}
         return {name: number for name, number in found.items() if name in wanted}
+
+    def _restored(self, domain: str, name: str, is_int: bool, escaped: bool) -> str | int:
+        try:
+            found = restored(name, is_int, escaped)
+            if found is not None:
+                return found
+            raise ValueError("it is missing")
+        except (ValueError, TypeError) as e:
+            raise TraceError(
+                f"{self._path}: a name of {domain} makes no sense: {e}",
+                hint="the file was altered; import or ingest it again",
+            ) from e
 
     def doubles(self, domain: str) -> dict[int, int]:
         """As `hkvtool.model.rows.Names.doubles`."""

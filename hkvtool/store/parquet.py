@@ -14,7 +14,7 @@ from typing import Any
 from hkvtool.model.errors import TraceError
 from hkvtool.model.event import MALFORMED, Event
 from hkvtool.model.events import BY_CODE, EVENTS, FORMAT
-from hkvtool.model.rows import DOMAINS, Names, Row, decode
+from hkvtool.model.rows import DOMAINS, Names, Row, decode_checked
 from hkvtool.store.columns import ABSENT
 from hkvtool.store.destination import Destination
 from hkvtool.store.schema import HOLDERS, NAMES_OF, SCHEMA_VERSION
@@ -139,7 +139,8 @@ def read_parquet(path: str) -> Iterator[Event]:
         raise TraceError(
             f"{path} is no trace", hint="only Parquet files that hkvtool exported can be read"
         )
-    if int(metadata.get(_VERSION, b"0")) > SCHEMA_VERSION:
+    version = metadata.get(_VERSION, b"0")
+    if not version.isdigit() or int(version[:9]) > SCHEMA_VERSION:
         raise TraceError(f"{path} was exported by a newer hkvtool", hint="pip install -U hkvtool")
     try:
         spelling = json.loads(metadata[_SPELLING])
@@ -147,7 +148,7 @@ def read_parquet(path: str) -> Iterator[Event]:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(CHUNK_ROWS):
                 for values in batch.to_pylist():
-                    yield decode(_row(values, spelling, names), names)
+                    yield decode_checked(_row(values, spelling, names), names)
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as e:
         raise TraceError(f"{path} cannot be read: {e}", hint="export it again") from e
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from hkvtool.cli.app import main
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.model.event import MALFORMED
 from hkvtool.model.jsonl import MAX_LINE_BYTES
 from hkvtool.store import open_trace
 from hkvtool.store.importing import import_traces
-from hkvtool.store.schema import SCHEMA_VERSION
+from hkvtool.store.schema import META, SCHEMA_VERSION
 
 
 def whole(path: str | Path) -> int:
@@ -179,13 +180,23 @@ def test_an_older_schema_is_not_called_altered(made: str) -> None:
     [
         ("ALTER TABLE events DROP problem", "column events.problem is missing"),
         ("ALTER TABLE names ALTER id TYPE VARCHAR", "column names.id is VARCHAR, not INTEGER"),
-        ("UPDATE events SET pos = 1", "not in order of pos"),
+        ("UPDATE events SET pos = 1 WHERE pos = 5", "not in order of pos"),
+        ("UPDATE events SET pos = pos + 1", "`first_pos` says 1, and the events say 2"),
+        ("UPDATE events SET blocks = [NULL]", "nothing in one of its places"),
+        ("UPDATE events SET step = NULL", "makes no sense: .*step"),
+        ("UPDATE events SET rest = '{\"blocks\": 3}' WHERE pos = 9", "makes no sense"),
+        ("UPDATE names SET is_int = true", "a name of .* makes no sense"),
+        ("UPDATE kinds SET count = count + 1 WHERE name = 'alloc'", "the kinds add up to"),
+        ("DELETE FROM kinds", "the kinds add up to 0 events"),
         ("UPDATE events SET ev = 200 WHERE pos = 3", "makes no sense"),
         ("UPDATE events SET rest = '{' WHERE pos = 1", "makes no sense"),
         ("UPDATE events SET req = 999 WHERE pos = 9", "makes no sense"),
         ("DELETE FROM names WHERE id = 0", "are missing|makes no sense"),
         ("UPDATE meta SET value = 'x' WHERE key = 'events'", "meta `events` is no integer"),
         ("UPDATE meta SET value = '{' WHERE key = 'lanes'", "meta `lanes` is no json"),
+        ("UPDATE meta SET value = '[1]' WHERE key = 'evidence'", "meta `evidence` is not what"),
+        ("DELETE FROM meta WHERE key = 'requests'", "meta `requests` is missing"),
+        ("INSERT INTO meta VALUES ('first_ts', '5')", "`first_ts` says 5, and the events say noth"),
         ("UPDATE meta SET value = NULL WHERE key = 'schema_version'", "not a trace"),
     ],
 )
@@ -193,6 +204,36 @@ def test_an_altered_trace_is_told(made: str, statement: str, what: str) -> None:
     altered(made, statement)
     with pytest.raises(TraceError, match=what):
         whole(made)
+
+
+@pytest.mark.parametrize(
+    "key", [fact.key for fact in META if fact.kind != "text" and fact.key != "schema_version"]
+)
+def test_an_altered_fact_is_told_or_harmless(
+    key: str, made: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing a reader sizes or draws something by is believed."""
+    counted = {"events", "first_pos", "last_pos", "first_ts", "last_ts"}
+    values = ["NULL", "'-1'", "'999999999999999999'", "'99999999999999999999999'", "'{}'",
+              "'[1]'", "'null'", "'\"x\"'", """'{"a": []}'""", """'[{"host": 5}]'"""]  # fmt: skip
+    with duckdb.connect(made) as con:
+        con.execute("DELETE FROM meta WHERE key = ?", [key])
+    for value in values:
+        altered(made, f"INSERT INTO meta VALUES ('{key}', {value})")
+        codes = {main([command, made]) for command in ("info", "events")}
+        assert codes == ({3} if key in counted and value != "NULL" else codes & {0, 3}), value
+        altered(made, f"DELETE FROM meta WHERE key = '{key}'")
+    assert "bug in hkvtool" not in capsys.readouterr().err
+
+
+def test_a_chunk_that_is_said_to_be_huge_takes_no_memory(made: str) -> None:
+    size = 2**31 - 1
+    altered(made, f"INSERT INTO keyframes VALUES (1, true, 'h', 0, {size}, '\\x08'::BLOB)")
+    with open_trace(made) as trace:
+        frame = trace.keyframe(5)
+        assert frame is not None
+        with pytest.raises(TraceError, match="bytes in one chunk"):
+            list(frame[1])
 
 
 def test_a_database_cut_anywhere_is_told(made: str) -> None:
