@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hkvtool.model.event import MALFORMED, Event
@@ -54,6 +55,14 @@ def _follows(a: Any, b: Any) -> bool:
 
 _FIRST = ("req", "group", "pool", "step", "handle", "blocks", "tokens")
 """Keys shown first, in this order, so that a column of events reads alike."""
+
+
+def facts_line(facts: Mapping[str, Any]) -> str:
+    """What one side of a finding took for true, for a person: the same words in every report."""
+    return ", ".join(
+        f"{shown(key).replace('_', ' ')} {'none' if value is None else compact(value)}"
+        for key, value in facts.items()
+    )
 
 
 def event_line(event: Event) -> str:

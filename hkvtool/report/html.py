@@ -11,7 +11,7 @@ from typing import Any
 from hkvtool.analyzers.lookups import Settled
 from hkvtool.model.findings import Report
 from hkvtool.model.rules import RULES
-from hkvtool.model.text import compact, shown
+from hkvtool.model.text import facts_line, shown
 from hkvtool.report.checked import Checked, alike
 from hkvtool.report.heat import Heat
 from hkvtool.report.narrate import lane, sentence
@@ -79,7 +79,7 @@ def _findings(checked: Checked) -> list[dict[str, Any]]:
         out.append({
             "finding": finding, "rule": RULES[finding.code], "message": shown(finding.message),
             "moments": moments, "edge": shown(finding.edge or ""),
-            "believed": _facts(finding.believed), "actual": _facts(finding.actual),
+            "believed": facts_line(finding.believed), "actual": facts_line(finding.actual),
             "more": [f.id for f in like[1:]],
             "caused": [
                 (by_id[i].id, by_id[i].code, shown(by_id[i].message))
@@ -95,10 +95,6 @@ def _others(checked: Checked) -> dict[str, int]:
     for like in alike(checked.roots)[MOST_FINDINGS:]:
         out[like[0].code] = out.get(like[0].code, 0) + len(like)
     return out
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {compact(value)}" for key, value in facts.items())
 
 
 def _not_evaluable(report: Report) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from hkvtool.model.block_state import CacheBlockState
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rules import RULES
-from hkvtool.model.text import compact, shown
+from hkvtool.model.text import facts_line, shown
 from hkvtool.report.checked import positions, role
 from hkvtool.report.narrate import lane, sentence
 from hkvtool.report.table import MAX_WIDTH, Line
@@ -126,20 +126,13 @@ def story_lines(story: Story, width: int, *, name: str = "") -> Iterator[Line]:
 def facts_of(f: Finding) -> Iterator[tuple[str, str]]:
     """What each side took for true, what was, and why that is a fault, each with its label."""
     if f.believed:
-        yield "believed", _said(f.believed)
+        yield "believed", facts_line(f.believed)
     if f.actual:
-        yield "true", _said(f.actual)
+        yield "true", facts_line(f.actual)
     if f.need:
         yield "needs", f.need
     yield "fault", f"fires when {RULES[f.code].fires}"
     yield "fix", f.fix
-
-
-def _said(facts: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{shown(k).replace('_', ' ')} {'none' if v is None else compact(v)}"
-        for k, v in facts.items()
-    )
 
 
 def _diagram(story: Story, width: int) -> Iterator[Line]:

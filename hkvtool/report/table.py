@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES, Severity
-from hkvtool.model.text import compact, event_line, shown
+from hkvtool.model.text import compact, event_line, facts_line, shown
 from hkvtool.report.checked import alike, role
 from hkvtool.report.checked import positions as named
 
@@ -123,9 +123,9 @@ def finding_lines(
         place = f"{finding.pool}:" if finding.pool else ""
         yield from _row("blocks", place + compact(finding.blocks), width)
     if finding.believed:
-        yield from _row("believed", _facts(finding.believed), width)
+        yield from _row("believed", facts_line(finding.believed), width)
     if finding.actual:
-        yield from _row("true", _facts(finding.actual), width)
+        yield from _row("true", facts_line(finding.actual), width)
     if finding.need:
         yield from _row("needs", finding.need, width)
     if finding.edge:
@@ -143,14 +143,6 @@ def _moments(finding: Finding, events: Mapping[int, Event], width: int) -> Itera
         event = events.get(pos)
         text = event_line(event) if event is not None else ""
         yield from _row(role(finding, pos), f"{pos:>5}  {text}", width, cut=True)
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{shown(k).replace('_', ' ')} {_fact(v)}" for k, v in facts.items())
-
-
-def _fact(value: Any) -> str:
-    return "none" if value is None else compact(value)
 
 
 def _row(label: str, text: str, width: int, *, cut: bool = False) -> Iterator[Line]:

@@ -204,3 +204,12 @@ def test_known_findings_go_with_all_that_follows_from_them() -> None:
     report = check(events)
     known = frozenset({fingerprint_of(report.findings[0])})
     assert leave_out(report, known) == 1 and report.findings == []
+
+
+def test_what_is_none_is_called_so_in_every_report(wrong: Checked) -> None:
+    from hkvtool.model.text import facts_line
+    from hkvtool.report import html, story, table
+
+    assert facts_line({"resumed_at": 3, "route": None}) == "resumed at 3, route none"
+    # One definition: a page that says null where the table says none is read as another finding.
+    assert html.facts_line is story.facts_line is table.facts_line is facts_line
