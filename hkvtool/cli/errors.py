@@ -60,6 +60,10 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+_DUCKDB_INTERRUPTED = "Query interrupted"
+"""What DuckDB makes of a signal that comes while it works: the KeyboardInterrupt itself is lost."""
+
+
 def guarded(run: Callable[[], int | None]) -> int:
     """The exit code of `run`, whatever it raises."""
     # Python has None for a stream that was closed before it started.
@@ -86,6 +90,10 @@ def guarded(run: Callable[[], int | None]) -> int:
         _hush()
         return Exit.BROKEN_PIPE
     except Exception as e:
+        if isinstance(e, RuntimeError) and str(e) == _DUCKDB_INTERRUPTED:
+            with suppress(OSError):
+                print("interrupted", file=sys.stderr)
+            return Exit.INTERRUPTED
         if os.environ.get(DEBUG):
             traceback.print_exc()
         return _explain(e)

@@ -138,3 +138,11 @@ def test_an_encoding_without_the_letter_is_no_error(process: Process) -> None:
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (2, b"")
     assert err.startswith(b"error: there is no rule 'no\\u2192where'")
+
+
+def test_a_query_that_a_signal_ended_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    def asked() -> int:
+        raise RuntimeError("Query interrupted")
+
+    assert guarded(asked) == 130
+    assert capsys.readouterr().err == "interrupted\n"
