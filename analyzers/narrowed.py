@@ -9,6 +9,7 @@ bears on the events they are asked of; `narrowed_rows` says of which events that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -91,9 +92,14 @@ class _Narrowing:
 
     def run(self) -> None:
         """Go through all of it."""
-        for batch, chunk in self.slice.batches(SIZE):
-            self._batch(batch, chunk)
-            self.done += batch.n
+        last = self.slice.last()
+        with closing(self.slice.batches(SIZE)) as batches:
+            for batch, chunk in batches:
+                self._batch(batch, chunk)
+                self.done += batch.n
+                if batch.pos[-1] >= last and not self.check.waiting:
+                    # Nothing that follows bears on what was asked.
+                    break
         self.check.finish()
 
     def others(self) -> list[int]:

@@ -120,6 +120,10 @@ class NarrowedCheck(Check):
             for family in self.families if not isinstance(family, _BY_SCREEN)
         ]  # fmt: skip
         self.seeing: list[Family] = [*self.families, self.tally]
+        self.races = next(f for f in self.families if isinstance(f, Races))
+        self.buffers = next(f for f in self.families if isinstance(f, Buffers))
+        self.stores = next(f for f in self.families if isinstance(f, Stores))
+        self.resumes = next(f for f in self.families if isinstance(f, GroupIntersection))
         self._keeping: dict[str, tuple[list[Callable[[Event], None]], ...]] = {}
 
     def passed(self, event: Event) -> None:
@@ -150,6 +154,14 @@ class NarrowedCheck(Check):
 
     def _unknown(self, event: Event) -> None:
         """What shows that recording began midway is to be seen in all events only."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether what is still to come may tell more of what was found, or find more."""
+        return bool(
+            self.races.explained or self.races.hazards or self.buffers.explained
+            or self.stores.early or self.resumes.pending
+        )  # fmt: skip
 
     def finish(self) -> None:
         """The trace has ended."""

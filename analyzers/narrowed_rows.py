@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +61,9 @@ ASK, KEEP, BOOK, ORDER, NOTE = 1, 2, 4, 8, 16
 """The rules are asked of an event; are told of it, whose blocks are, what lanes it orders;
 of a step or a capture."""
 
+MOST_LISTED = 1 << 12
+"""Requests up to which their last event is looked for."""
+
 _KEPT = (*CONTROL, KERNEL, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, COPY, CAPTURE, LEASE)
 _BOOKS = (ALLOC, TOUCH, FREE)
 _OWN_BOOKS = (*_BOOKS, SLIDE, PUBLISH, UNPUBLISH, ROLLBACK)
@@ -86,12 +89,24 @@ class Slice:
         """Whether rows of padding are among the events: then it matters what was cleared."""
         doubts.floor = _settled(trace, doubts.floor)
 
-    def batches(self, size: int) -> Iterator[tuple[Batch, Any]]:
+    def last(self) -> int:
+        """The position behind which nothing is asked, and nothing is a concerned request's."""
+        numbers = np.flatnonzero(self.doubts.concerned).tolist()
+        if len(numbers) > MOST_LISTED:
+            return int(self.trace.meta["last_pos"])
+        last = int(self.doubts.asked[-1]) if len(self.doubts.asked) else -1
+        if numbers:
+            listed = ", ".join(map(str, numbers))
+            query = f"SELECT max(pos) FROM events WHERE req IN ({listed}) OR group2 IN ({listed})"
+            last = max(last, self.trace.select(query).fetchone()[0] or -1)
+        return last
+
+    def batches(self, size: int) -> Generator[tuple[Batch, Any], None, None]:
         """Batches with what is needed to make an event of a row."""
         self.steps = self._asked_steps()
         more = {"rest": "rest", "listed": "blocks IS NOT NULL", "listed2": "blocks2 IS NOT NULL",
                 "hashed": "hashes IS NOT NULL"}  # fmt: skip
-        found: Iterator[tuple[Batch, Any]] = self.trace.batches_with(more, size)
+        found: Generator[tuple[Batch, Any], None, None] = self.trace.batches_with(more, size)
         return found
 
     def what(self, batch: Batch, chunk: Any, *, capturing: bool) -> Any:
