@@ -18,14 +18,12 @@ from hkvtool.analyzers.screen_arrays import (
     DOUBTS,
     FLOOR,
     FREED,
-    INSTANCES,
     LANES,
     LOADED,
     MEMO,
     RECOVERING,
     SNAPS,
     SNAPSHOTS,
-    TRANSFER,
     WRITTEN,
 )
 from hkvtool.analyzers.screen_moves import travels_on
@@ -49,6 +47,12 @@ WHOLE = (4, 5, 231, 233, 242, 251, 252, 306)
 """What only the rules over the whole trace can look into: blocks that no pool has, caps and
 thrash, transfers that fail, run twice or join sides that differ, copies from group to group."""
 
+
+RACED = (304, 305, 308)
+"""Accesses that may have raced: some of their blocks may be taken into account already."""
+
+REFUSED = 6
+"""What the fold refuses."""
 
 COUNTED = (232, 310)
 """What is not right with a load whose blocks are counted already."""
@@ -92,18 +96,17 @@ def concern(st: Any, sc: Any, slots: Any, b0: int, b1: int, written: bool) -> No
 
 def accessed(
     st: Any, sc: Any, slots: Any, b0: int, b1: int, k: int, table: int, write: bool, lane: int,
-    by: int, index: int,
+    why: int,
 ) -> None:  # fmt: skip
-    """Take accesses of slots into account; what may have raced is doubted from here on."""
-    width = st.h[COMPONENTS]
+    """Take accesses of slots into account; what may have raced is doubted from here on. How far
+    writes that may have raced were taken into account nobody knows: all of theirs are."""
+    raced = write and why in RACED
     for j in range(b0, b1):
         s = slots[j]
-        c = s * width + max(k, 0)
-        if sc.reserved[s] != 0 or (write and sc.w_lane[c] == by and sc.w_index[c] == index):
-            continue
-        if not access(st, sc, s, k, table, write, lane, by, index):
-            sc.doubt[s] |= DOUBTED
-            sc.h[DOUBTS] = 1
+        if sc.reserved[s] == 0:
+            if raced or not access(st, sc, s, k, table, write, lane, lane, sc.idx[lane]):
+                sc.doubt[s] |= DOUBTED
+                sc.h[DOUBTS] = 1
 
 
 def doubted(
@@ -129,9 +132,12 @@ def doubted(
     floor = floor_of(sc, lane)
     if sc.h[FLOOR] < 0 or floor < sc.h[FLOOR]:
         sc.h[FLOOR] = floor
-    index, width = sc.idx[lane], st.h[COMPONENTS]
+    width = st.h[COMPONENTS]
     comp = st.g_comp[g] if g >= 0 else -1
     table = st.g_table[g] if g >= 0 else -1
+    if why == REFUSED:
+        # All that it touches was found right, and is taken into account.
+        return 0
     if kind == FREE:
         for j in range(n):
             if st.refs[slots[j]] == 1:
@@ -140,22 +146,20 @@ def doubted(
         for j in range(n):
             sc.memo[(slots[j] * width + comp) * MEMO] = 0
             moved_usefully(st, sc, slots[j], g)
-        accessed(st, sc, slots, 0, n, comp, table, False, lane, lane, index)
+        accessed(st, sc, slots, 0, n, comp, table, False, lane, why)
     elif writes:
         for j in range(n):
             sc.read_at[slots[j]] = -2
-        accessed(st, sc, slots, 0, n, comp, table, True, lane, lane, index)
+        accessed(st, sc, slots, 0, n, comp, table, True, lane, why)
     elif kind == COPY:
-        accessed(st, sc, slots, 0, n, comp, table, False, lane, lane, index)
-        accessed(st, sc, slots, n, m, comp, table, True, lane, lane, index)
+        accessed(st, sc, slots, 0, n, comp, table, False, lane, why)
+        accessed(st, sc, slots, n, m, comp, table, True, lane, why)
     elif moves:
-        return moved(st, sc, kind == STORE_BEGIN, lane, g, far, slots, n, m)
+        return moved(st, sc, kind == STORE_BEGIN, g, slots, n, m)
     return 0
 
 
-def moved(
-    st: Any, sc: Any, store: bool, lane: int, g: int, far: int, slots: Any, n: int, m: int
-) -> int:
+def moved(st: Any, sc: Any, store: bool, g: int, slots: Any, n: int, m: int) -> int:
     """The same of a transfer's begin, whose blocks are all doubted."""
     width = st.h[COMPONENTS]
     thrash = False
@@ -168,13 +172,6 @@ def moved(
             thrash = True
     if not store:
         sc.h[LOADED] = 1
-    by = sc.h[INSTANCES]
-    there, their_table = -1, -1
-    if far >= 0:
-        there = sc.far[g * len(st.base) + far]
-        their_table = sc.c_table[far * width + there] if there >= 0 else -1
-    accessed(st, sc, slots, n, m, there, their_table, store, lane, TRANSFER, by)
-    accessed(st, sc, slots, 0, n, st.g_comp[g], st.g_table[g], not store, lane, TRANSFER, by)
     for j in range(m):
         sc.doubt[slots[j]] |= DOUBTED
     sc.h[DOUBTS] = 1

@@ -130,18 +130,29 @@ def test_many_mutants_are_told_as_by_the_rules(tmp_path: Path) -> None:
     assert narrowed_of(mutants(range(6, 46)), tmp_path, 24) > 100
 
 
+def engine(preset: str, rule: str, requests: int, folder: Path) -> Path:
+    """A trace of the reference engine with a fault put in."""
+    path = folder / "run.duckdb"
+    options = ["--preset", preset, "--requests", str(requests), "--fault", rule, "-o", str(path)]
+    command = [sys.executable, "-m", "hkvtool", "run", *options]
+    subprocess.run(command, capture_output=True, check=False, cwd=folder)
+    return path
+
+
+def test_an_engine_with_races_is_told_as_by_the_rules(tmp_path: Path) -> None:
+    assert as_whole(engine("deepseek-v4", "HKV702", 6, tmp_path), 1 << 10)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("preset", ["gemma3", "gpt-oss", "deepseek-v4", "qwen3-next"])
-@pytest.mark.parametrize("rule", ["HKV303", "HKV702"])
+@pytest.mark.parametrize(
+    ("preset", "rule"),
+    [("gemma3", "HKV303"), ("gpt-oss", "HKV303"), ("deepseek-v4", "HKV303"),
+     ("gemma3", "HKV702"), ("deepseek-v4", "HKV702"), ("qwen3-next", "HKV702")],
+)  # fmt: skip
 def test_engines_with_a_fault_are_told_as_by_the_rules(
     preset: str, rule: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "run.duckdb"
-    command = ["run", "--preset", preset, "--requests", "40", "--fault", rule, "-o", str(path)]
-    subprocess.run(
-        [sys.executable, "-m", "hkvtool", *command], capture_output=True, check=False, cwd=tmp_path
-    )
-    as_whole(path, 1 << 10)
+    assert as_whole(engine(preset, rule, 40, tmp_path), 1 << 10)
 
 
 def test_a_long_trace_with_a_fault_is_narrowed_down(tmp_path: Path) -> None:
