@@ -174,11 +174,12 @@ class Requests:
             request.lookup = event
             request.resume = None
             request.ended = None
-            request.seen = {}
-            self._see(request, event)
+            self._see(request, event, {})
         elif ev == "resume":
             request.resume = event
-            self._see(request, event)
+            # Of what the lookup found, a resume that says its blocks takes only these.
+            kept = {} if "blocks" in event else request.seen
+            self._see(request, event, kept)
         elif ev == "admit":
             request.ended = None
             if "engine" in event:
@@ -189,9 +190,10 @@ class Requests:
         elif ev in _ENDS:
             request.ended = event.pos
 
-    def _see(self, request: Request, event: Event) -> None:
-        """Remember every block that a check names, as it stands."""
+    def _see(self, request: Request, event: Event, kept: dict[int, Seen]) -> None:
+        """Remember every block that a check names, as it stands, beside those that are `kept`."""
         st = self.fold.st
+        before, request.seen = request.seen, kept
         for name, blocks in (event.get("blocks") or {}).items():
             group = self.fold.group(name)
             if group is None:
@@ -200,7 +202,7 @@ class Requests:
                 slot = self.fold.slot(group.pool, block)
                 if slot < 0:
                     continue
-                earlier = request.seen.get(slot)
+                earlier = before.get(slot)
                 hashed = st.live[slot] > 0 or (earlier is not None and earlier.hashed)
                 c = self.fold.component(slot, group)
                 request.seen[slot] = Seen(
