@@ -35,13 +35,15 @@ UNDERSTOOD = {
     "alignment": "declarations by itself; transfers: bounds_are_right, screen_sql.too_long",
     "races": "screen_order, screen_races",
     "buffers": "by itself",
-    "refcounts": "alloc_is_right, free_is_right, write_is_private; refusals by itself",
-    "pointers": "write_is_private; leases and places are not screened",
+    "refcounts": "alloc_is_right, free_is_right, unpin_is_right, unpublish_is_right, "
+    "write_is_private; refusals and states by itself",
+    "pointers": "write_is_private; leases by itself, ends behind one are asked of later; places are "
+    "not screened",
     "topology": "captures and launches by itself; what moves memory is not screened",
-    "padding": "use_is_right; padding is not screened",
+    "padding": "use_is_right; rows of padding are asked of later",
     "routing": "resumes by itself",
     "transfers": "end_is_right, begin_is_right; what never ends at the end",
-    "whole_block": "lookups by itself; the wire is not screened",
+    "whole_block": "lookups and the wire by itself",
     "keys": "not screened",
     "stores": "store_is_right",
     "parts": "not screened",
@@ -52,7 +54,7 @@ UNDERSTOOD = {
     "components": "alloc_is_right",
     "admission": "load_is_right, travels_on",
     "progress": "refusals and preemptions by itself; limits of patience are not screened",
-    "wire": "not screened",
+    "wire": "by itself",
 }  # fmt: skip
 """What stands for each family while a trace is screened. Whoever adds a rule, or lets one look at
 more, adds to the screen what it would have to say, and an example to `fixtures/rules`."""
