@@ -43,6 +43,8 @@ class PoolState:
         """The request of every page that the tree has not."""
         self.hash_of: dict[int, str] = {}
         self.page_of: dict[str, int] = {}
+        self.stand_ins: set[str] = set()
+        """Names of what was there before the recording and that nobody knows: they stay."""
         self.place: dict[int, int] = {}
         """Which page of its sequence it is, of every page that the tree has."""
 
@@ -86,7 +88,7 @@ class PoolState:
         fresh = False
         run: list[int] = []
         for i, (page, name) in enumerate(zip(pages, hashes, strict=True)):
-            if self.hash_of.get(page) == name:
+            if (had := self.hash_of.get(page)) == name or had in self.stand_ins:
                 self._publish(pages, hashes, run, start)
                 run = []
                 continue
@@ -217,7 +219,9 @@ class CacheState:
     def forget(self) -> None:
         """Leave nothing on the engine's objects."""
         from hkvtool.recorder.sglang.hooks import STATE
+        from hkvtool.recorder.sglang.tree_core import take_away
 
+        take_away(self.cache)
         for owner in self.owners:
             if hasattr(owner, STATE):
                 delattr(owner, STATE)

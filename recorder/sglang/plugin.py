@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hkvtool.recorder.environment import asked
 
 if TYPE_CHECKING:
-    from hkvtool.recorder.sglang.hooks import Hooks
+    from hkvtool.recorder.sglang.beginning import Beginning
 
-_attached: list[Hooks] = []
+_begun: list[Beginning] = []
 
 
 def register() -> None:
@@ -26,23 +26,26 @@ def register() -> None:
 
 
 def start(recording: Any) -> None:
-    """Follow the caches that this process makes from here on."""
+    """Hook the engine, and go on from what it has if it has begun."""
     from hkvtool.recorder.sglang.attach import attach
+    from hkvtool.recorder.sglang.beginning import Beginning
 
-    if not _attached:
-        _attached.append(attach(recording.emit_dict, recording.emitter, recording.keyed))
+    if _begun:
+        return
+    _begun.append(
+        Beginning(lambda: attach(recording.emit_dict, recording.emitter, recording.keyed))
+    )
+    _begun[0].begin()
 
 
 def stop(recording: Any) -> bool:
     """Put the engine's own functions back; says whether a cache was told of."""
     told = False
-    while _attached:
-        hooks = _attached.pop()
-        told |= bool(hooks.caches)
-        hooks.remove()
+    while _begun:
+        told |= _begun.pop().end()
     return told
 
 
 def geometry() -> list[Any]:
     """What was told of pools and groups."""
-    return [e for hooks in _attached for e in hooks.tell.geometry]
+    return [e for begun in _begun for e in begun.geometry()]

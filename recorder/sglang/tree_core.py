@@ -47,6 +47,25 @@ THEN: dict[str, Then] = {
 """What is told after a call, by the function of the interface."""
 
 
+def put_in_front(cache: Any, core: Any, hooks: Hooks) -> None:
+    """Have a cache that is there ask a core by way of a witness."""
+    _replace(cache, Witness(core, hooks))
+
+
+def take_away(cache: Any) -> None:
+    """Have it ask its core itself again."""
+    if isinstance(cache.tree_core, Witness):
+        _replace(cache, cache.tree_core._core)
+
+
+def _replace(cache: Any, core: Any) -> None:
+    before = cache.tree_core
+    for owner in (cache, *cache.components.values(), cache.session_refs):
+        for name, value in list(vars(owner).items()):
+            if value is before:
+                setattr(owner, name, core)
+
+
 class Witness:
     """Hands every call on to the core, and tells of those that change what is held or locked."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+from hkvtool.recorder.heap import instances
 from hkvtool.recorder.patches import family
 from hkvtool.recorder.vllm.declare import declare
 from hkvtool.recorder.vllm.hooks import Hooks
@@ -46,18 +46,7 @@ def running() -> Running:
     kinds = {*workers, *(kind for kind in (manager, offload) if kind is not None)}
     if not kinds:
         return Running([], [], [])
-    # An engine core freezes its heap once it has started, and no object of a frozen heap is listed.
-    frozen, collects = gc.get_freeze_count() > 0, gc.isenabled()
-    gc.disable()
-    try:
-        if frozen:
-            gc.unfreeze()
-        found = [o for o in gc.get_objects() if type(o) in kinds]
-    finally:
-        if frozen:
-            gc.freeze()
-        if collects:
-            gc.enable()
+    found = instances(kinds)
     return Running(
         [o for o in found if type(o) is manager],
         [o for o in found if type(o) is offload and getattr(o, "worker", None) is not None],

@@ -53,7 +53,8 @@ class HostLoad:
         more = rng.randrange(8)
         if len(self.running) > 3 or self._free() < len(tokens) + more + 2 * engine.page:
             return False
-        if len(engine.cache.cache_controller.ack_load_queue) > 1:
+        controller = engine.cache.cache_controller
+        if controller is not None and len(controller.ack_load_queue) > 1:
             # As the scheduler has it: there is a slot for a load before it plans one.
             self.poll(land=True)
         self.number += 1
@@ -103,7 +104,8 @@ class HostLoad:
     def reset(self) -> Any:
         if self.running:
             return False
-        self.poll(land=True)
+        if self.engine.cache.cache_controller is not None:
+            self.poll(land=True)
         self.engine.cache.reset()
         return self.engine.allocator.clear()
 

@@ -161,11 +161,15 @@ class StorageLoad(HostLoad):
             self.engine.cache.check_hicache_events()
 
 
-def storage_differences(folded: Folded, state: CacheState, folder: str) -> Iterator[str]:
-    """In what engine and fold differ, of the device, of the host and of the storage."""
+def storage_differences(
+    folded: Folded, state: CacheState, folder: str | None
+) -> Iterator[str]:  # fmt: skip
+    """In what engine and fold differ, of the device, of the host and of the storage. Without a
+    folder there may be files that nobody has told of yet."""
     yield from host_differences(folded, state)
     assert state.tier is not None and state.tier.writes is not None
-    there = {name[:-4] for name in os.listdir(folder) if name.endswith(".bin")}
+    every = [] if folder is None else os.listdir(folder)
+    there = {name[:-4] for name in every if name.endswith(".bin")}
     told: set[str] = set()
     for pool in state.tier.writes.storage.pools.values():
         refs, live = folded.pages(pool.name)
