@@ -21,11 +21,11 @@ NOT_SEEN = (
     "kernels: what a step reads is worked out from its requests' pages",
     "what speculative decoding writes and reads",
     "how caches lie, unless a layer's entries are a tensor of rows or of pages",
-    "HiCache's storage tier, what is staged in its buffer mode, index rows and states",
+    "files of HiCache's storage other than `file`, its buffer mode, index rows and states",
     "of DeepSeek-V4, what a step does to units that are kept open by request",
     "states that are kept in int8, and allocators that share one buffer between groups",
     "for whom a node is locked that no request holds",
-    "a cache that was there before the recording began",
+    "a cache from before the recording above memory of the host, or with recurrent states",
 )
 """What happens in an engine and is not told."""
 
