@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hkvtool.recorder.heap import instances
+from hkvtool.recorder.patches import family
 from hkvtool.recorder.sglang import declare
 from hkvtool.recorder.sglang.cache_state import CacheState, Lock, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
@@ -28,6 +29,7 @@ _UNKNOWN = "before the recording"
 """Who holds what no request does."""
 
 _CACHE = "sglang.srt.mem_cache.unified_radix_cache"
+_SCHEDULER = "sglang.srt.managers.scheduler"
 _REQUESTS = "sglang.srt.managers.schedule_batch"
 
 
@@ -40,13 +42,17 @@ class Running:
 
 
 def running() -> Running:
-    """What an engine has made in this process so far."""
+    """What the schedulers of this process have made so far."""
     cache = getattr(sys.modules.get(_CACHE), "UnifiedRadixCache", None)
     request = getattr(sys.modules.get(_REQUESTS), "Req", None)
-    if cache is None or request is None:
+    scheduler = getattr(sys.modules.get(_SCHEDULER), "Scheduler", None)
+    if cache is None or request is None or scheduler is None:
         return Running([], [])
-    found = instances((cache, request))
-    return Running([o for o in found if type(o) is cache], [o for o in found if type(o) is request])
+    found = instances((*family(scheduler), request))
+    served = [getattr(o, "tree_cache", None) for o in found if isinstance(o, scheduler)]
+    return Running(
+        [o for o in served if type(o) is cache], [o for o in found if type(o) is request]
+    )
 
 
 def take_over(hooks: Hooks, found: Running) -> None:

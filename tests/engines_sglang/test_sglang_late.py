@@ -41,6 +41,13 @@ def nobody() -> Iterator[None]:
     plugin.stop(None)
 
 
+def served(engine: Engine) -> Any:
+    """A scheduler that has the cache, and nothing else."""
+    scheduler = Scheduler.__new__(Scheduler)
+    scheduler.tree_cache = engine.cache
+    return scheduler
+
+
 def step_begins() -> None:
     """SGLang's scheduler looks what to do next, and finds nothing."""
     scheduler = MagicMock()
@@ -83,7 +90,7 @@ class Requests(HostLoad):
 @pytest.mark.parametrize("core", CORES)
 def test_attached_detached_and_attached_again(core: str, page: int) -> None:
     load = Requests(Engine(core, slots=256, swa_slots=128, page=page), 1)
-    cache = load.engine.cache
+    cache, scheduler = load.engine.cache, served(load.engine)
     own = cache.tree_core
     for _ in range(2):
         for _ in range(100):
@@ -100,11 +107,13 @@ def test_attached_detached_and_attached_again(core: str, page: int) -> None:
         assert cache.tree_core is own and not is_wrapped(type(cache), "insert")
         assert not is_wrapped(Scheduler, "get_next_batch_to_run")
     cache.sanity_check()
+    assert scheduler.tree_cache is cache
 
 
 def test_what_cannot_be_described_is_said() -> None:
     engine = Engine("rust", slots=160, host=1.5)
+    scheduler = served(engine)
     recorded, hooks = begun()
-    assert not [s for s in hooks.caches if s.cache is engine.cache]
+    assert not [s for s in hooks.caches if s.cache is scheduler.tree_cache]
     notes = [e.get("note", "") for e in recorded.folded.events]
     assert any("above memory of the host" in note for note in notes)
