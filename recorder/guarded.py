@@ -29,6 +29,9 @@ class Watched(Recording):
     def keyed(self, value: bytes | str | int) -> str:
         return super().keyed(value) if self.recorded is None else self.recorded.keyed(value)
 
+    def engine_number(self, kind: str, key: str) -> int:
+        return 0 if self.recorded is None else self.recorded.engine_number(kind, key)
+
     @property
     def rolling(self) -> bool:
         return self.recorded is not None and self.recorded.rolling

@@ -13,7 +13,7 @@ from hkvtool.recorder.attach_report import Report, report_of
 from hkvtool.recorder.attachment import Attachment
 from hkvtool.recorder.choke_point import ChokePoint
 from hkvtool.recorder.patches import Target
-from hkvtool.recorder.tell import Prepare, Sink, Tell
+from hkvtool.recorder.tell import NumberOf, Prepare, Sink, Tell
 
 if TYPE_CHECKING:
     from hkvtool.recorder.recording import Recording
@@ -69,8 +69,9 @@ class HookSet:
         return report.besides(self.not_seen)
 
     def hook(
-        self, sink: Sink, prepare: Prepare | None = None, keyed: Callable[[Any], str] = str
-    ) -> Any:
+        self, sink: Sink, prepare: Prepare | None = None, keyed: Callable[[Any], str] = str,
+        number_of: NumberOf | None = None,
+    ) -> Any:  # fmt: skip
         """Wrap the engine's functions; undone by what this returns, with `remove`. Raises HkvError
         where one is missing that evidence rests on."""
         version, name = self.version(), self.distribution
@@ -84,7 +85,7 @@ class HookSet:
         if version not in self.tried:
             log = logging.getLogger(f"hkvtool.{name}")
             log.warning("hkvtool has not been tried with %s %s", name, version)
-        hooks = self.hooks(Tell(sink, prepare), keyed, f"{name} {version}")
+        hooks = self.hooks(Tell(sink, prepare, number_of), keyed, f"{name} {version}")
         try:
             for point, target in targets.items():
                 if isinstance(target, Target):
@@ -101,7 +102,9 @@ class HookSet:
         if self._attached is None:
             # The engine's modules are there, or `engine` would not have been imported.
             importlib.import_module(self.engine)
-            self._attached = self.hook(recording.emit_dict, recording.emitter, recording.keyed)
+            self._attached = self.hook(
+                recording.emit_dict, recording.emitter, recording.keyed, recording.engine_number
+            )
         return self._attached
 
     def detach(self, recording: Recording) -> bool:

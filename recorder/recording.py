@@ -16,6 +16,7 @@ from hkvtool.model.events import DECLARATIONS
 from hkvtool.model.recording import RING_SUFFIX, Stage, is_recording, stage_of
 from hkvtool.model.ring_format import STAMPED, Policy
 from hkvtool.recorder.emitters import Emitter, make_emitter
+from hkvtool.recorder.engine_numbers import EngineNumbers
 from hkvtool.recorder.folder import Folder, rings_of
 from hkvtool.recorder.outcome import Off
 from hkvtool.recorder.ring import MIN_BYTES, RING_BYTES, Ring
@@ -50,6 +51,7 @@ class Recording:
         self._ring_bytes, self._max_bytes = settings.ring_bytes, settings.max_bytes
         self._flags = STAMPED if settings.stamp else 0
         self._keyed = blake2b(key=settings.key, digest_size=8)
+        self._engines = EngineNumbers(folder)
         self._mine = threading.local()
         self._begin()
 
@@ -210,6 +212,12 @@ class Recording:
         digest.update(value)
         return digest.hexdigest()
 
+    def engine_number(self, kind: str, key: str) -> int:
+        """Which of the engines of a kind that record to this folder the one is that all its
+        processes, and no others, call `key`: 0 for the first. Pools that they name alike are to be
+        told apart by it."""
+        return self._engines.of(kind, key)
+
     def close(self, *, complete: bool = True) -> None:
         """End the recording. Only the process that began it says that it is complete; else it
         reads as that of a program that died."""
@@ -219,6 +227,7 @@ class Recording:
             self._closed = True
             for ring in self._rings:
                 ring.close()
+            self._engines.close()
             if self._owned is not None:
                 self._owned.end(complete=complete)
 

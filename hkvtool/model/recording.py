@@ -32,10 +32,10 @@ from hkvtool.model.writers import (
 )
 
 __all__ = [
-    "BEGUN", "COMPLETE", "GUARD_LOCK", "INCOMPLETE", "RINGS_LINK", "RING_SUFFIX", "SEALER_LOCK",
-    "SETTINGS", "SNAPSHOT_PREFIX", "SWITCH", "RecordingCount", "RowsOf", "Stage", "count_on_lane",
-    "is_recording", "read_recording", "read_recordings", "remove_recording", "ring_files",
-    "snapshots_of", "stage_of", "weight_of",
+    "BEGUN", "COMPLETE", "ENGINES_PREFIX", "GUARD_LOCK", "INCOMPLETE", "RINGS_LINK", "RING_SUFFIX",
+    "SEALER_LOCK", "SETTINGS", "SNAPSHOT_PREFIX", "STEP_BITS", "SWITCH", "TABLE_BITS",
+    "RecordingCount", "RowsOf", "Stage", "count_on_lane", "is_recording", "read_recording",
+    "read_recordings", "remove_recording", "ring_files", "snapshots_of", "stage_of", "weight_of",
 ]  # fmt: skip
 
 INCOMPLETE, COMPLETE = "incomplete", "complete"
@@ -51,7 +51,14 @@ SEALER_LOCK = "sealer.lock"
 GUARD_LOCK = "guard.lock"
 """Held by the guard that follows the recording; says up to when it has judged it."""
 
+ENGINES_PREFIX = "engines-"
+"""Before the name of the file that the engines of one kind hold, each at its number."""
+
+STEP_BITS, TABLE_BITS = 40, 16
+"""Of the number of a step or a block table; what is above says which engine's it is."""
+
 _OURS = (INCOMPLETE, COMPLETE, SETTINGS, RINGS_LINK, SWITCH, MANIFEST, SEALER_LOCK, GUARD_LOCK)
+_OUR_SUFFIXES = (RING_SUFFIX, RING_SUFFIX + BEGUN, SEGMENT_SUFFIX)
 
 
 def is_recording(folder: str | os.PathLike[str]) -> bool:
@@ -231,7 +238,8 @@ def remove_recording(folder: str | os.PathLike[str]) -> None:
                     os.unlink(os.path.join(place, name))
             os.rmdir(place)
     for name in os.listdir(folder):
-        if name.endswith((RING_SUFFIX, RING_SUFFIX + BEGUN, SEGMENT_SUFFIX)) or name in _OURS:
+        ours = name in _OURS or name.startswith(ENGINES_PREFIX)
+        if ours or name.endswith(_OUR_SUFFIXES):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, name))
     with suppress(OSError):

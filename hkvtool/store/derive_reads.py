@@ -9,7 +9,7 @@ token, how many tokens, and what changed in their block tables. From that every 
 
 They stand where the worker begins the step, if it says so (a `buffer` event that reads
 `block_table`), else right behind the `dispatch`. A `dispatch` without `reqs` goes on with those of
-the one before, a token each.
+the one before of its engine, a token each.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hkvtool.model.event import Event
+from hkvtool.model.recording import STEP_BITS
 from hkvtool.store.rounds import Rounds
 
 Data = dict[str, Any]
@@ -62,7 +63,8 @@ class Reads:
         self._tables: dict[int, str] = {}
         self._groups: dict[str, list[_Group]] = {}
         self._held: dict[str, dict[int, list[int]]] = {}
-        self._last: _Batch | None = None
+        self._last: dict[int, _Batch] = {}
+        """What each engine did last, by what the numbers of its steps begin with."""
         self._waiting: dict[int, _Batch] = {}
         self._worker = False
 
@@ -135,7 +137,7 @@ class Reads:
     def _begin(self, event: Event) -> _Batch | None:
         """Bring the tables up to date, and keep what the step will see of them."""
         if "reqs" not in event:
-            last = self._last
+            last = self._last.get(int(event["step"]) >> STEP_BITS)
             if last is None:
                 return None
             starts = [s + n for s, n in zip(last.starts, last.counts, strict=True)]
@@ -155,7 +157,7 @@ class Reads:
             int(event["step"]), reqs, starts, counts, tables,
             before.get("zeroed") or [], before.get("copies") or [],
         )  # fmt: skip
-        self._last = batch
+        self._last[batch.step >> STEP_BITS] = batch
         return batch
 
     def _change(self, tables: list[int], reqs: list[str]) -> bool:

@@ -15,7 +15,7 @@ from hkvtool.recorder.sglang.choke_points import POINTS
 from hkvtool.recorder.sglang.declare import NOT_SEEN
 from hkvtool.recorder.sglang.hooks import EVIDENCE, Hooks, log
 from hkvtool.recorder.sglang.tree_core import BACKEND, Witness, registry
-from hkvtool.recorder.tell import Prepare, Sink, Tell
+from hkvtool.recorder.tell import NumberOf, Prepare, Sink, Tell
 
 __all__ = ["NOT_SEEN", "TRIED", "attach", "attach_report"]
 
@@ -36,7 +36,8 @@ def attach_report() -> Report:
 
 
 def attach(
-    sink: Sink, prepare: Prepare | None = None, keyed: Callable[[Any], str] = str
+    sink: Sink, prepare: Prepare | None = None, keyed: Callable[[Any], str] = str,
+    number_of: NumberOf | None = None,
 ) -> Hooks:  # fmt: skip
     """Hook the engine of this process, for the caches it makes from here on; undone by
     `Hooks.remove`. Raises HkvError where a choke point is missing that others rely on."""
@@ -54,7 +55,7 @@ def attach(
         )
     if version not in TRIED:
         log.warning("hkvtool has not been tried with sglang %s", version)
-    hooks = Hooks(Tell(sink, prepare), keyed, f"sglang {version}")
+    hooks = Hooks(Tell(sink, prepare, number_of), keyed, f"sglang {version}")
     hooks.evidence = list(report_of(version, targets, EVIDENCE, tried=True).evidence)
     _offer(hooks)
     for point, target in targets.items():

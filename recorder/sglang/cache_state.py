@@ -10,7 +10,9 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hkvtool.model.recording import STEP_BITS, TABLE_BITS
 from hkvtool.recorder.sglang.steps import Steps
+from hkvtool.recorder.tell import beside
 
 if TYPE_CHECKING:
     from hkvtool.recorder.sglang.hooks import Hooks
@@ -166,10 +168,13 @@ class CacheState:
     def __init__(self, cache: Any, number: int, hooks: Hooks) -> None:
         self.cache = cache
         self.hooks = hooks
-        self.engine = f"tree{number}"
-        self.suffix = "" if number == 1 else f".{number}"
+        process = hooks.tell.engine_number("sglang")
+        self.engine = f"tree{number}{beside(process)}"
+        self.suffix = ("" if number == 1 else f".{number}") + beside(process)
+        self.first_table = TABLES * (number - 1) + (process << TABLE_BITS)
+        hooks.first_step = process << STEP_BITS
         self.page = int(cache.page_size)
-        self.steps = Steps(hooks, TABLES * (number - 1))
+        self.steps = Steps(hooks, self.first_table)
         self.window: int | None = None
         self.components: dict[str, Any] = {}
         """What the engine calls the parts of a node, by the pool they lie in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from hkvtool.recorder.sglang.cache_state import TABLES, CacheState, PoolState
+from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
 from hkvtool.recorder.sglang.layouts import of_host, of_states
@@ -131,7 +131,7 @@ def _declare(hooks: Hooks, state: CacheState, pool: PoolState, parts: list[Part]
         "ev": "pool", "pool": pool.name, "medium": "gpu", "engine": state.engine,
         "blocks": pages + 1, "reserved": [0],
     })  # fmt: skip
-    number = TABLES * (len(hooks.caches) - 1) + state.pools.index(pool)
+    number = state.first_table + state.pools.index(pool)
     for part in parts:
         group = {**_group(state, pool), "table_index": number, **part}
         if len(parts) > 1:

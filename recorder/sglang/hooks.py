@@ -36,7 +36,7 @@ class Hooks(Attachment):
         """Taken off: a core that stays in front of an engine's tells nothing any more."""
         self.chosen = ""
         """The tree core that the engine would have taken, of the cache it makes."""
-        self.steps = 0
+        self.steps = self.first_step = 0
         self.last: tuple[list[str], list[int]] = [], []
         """The requests of the step that was told last, and where each came to."""
         self.overlaps = False
@@ -73,7 +73,7 @@ class Hooks(Attachment):
     def next_step(self) -> int:
         """The number of one more step."""
         self.steps += 1
-        return self.steps
+        return self.first_step + self.steps
 
     def cache(self, cache: Any) -> CacheState | None:
         """What is known of a cache of the engine."""

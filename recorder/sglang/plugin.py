@@ -32,8 +32,11 @@ def start(recording: Any) -> None:
 
     if _begun:
         return
+    number_of = getattr(recording, "engine_number", None)
     _begun.append(
-        Beginning(lambda: attach(recording.emit_dict, recording.emitter, recording.keyed))
+        Beginning(
+            lambda: attach(recording.emit_dict, recording.emitter, recording.keyed, number_of)
+        )
     )
     _begun[0].begin()
 

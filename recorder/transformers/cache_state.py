@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from hkvtool.recorder.tell import beside
+
 if TYPE_CHECKING:
     from hkvtool.recorder.transformers.hooks import Hooks
 
@@ -47,8 +49,9 @@ class CacheState:
     def __init__(self, cache: Any, number: int, hooks: Hooks) -> None:
         self.cache = cache
         self.hooks = hooks
-        self.engine = f"cb{number}"
-        suffix = "" if number == 1 else f".{number}"
+        process = beside(hooks.tell.engine_number("transformers"))
+        self.engine = f"cb{number}{process}"
+        suffix = ("" if number == 1 else f".{number}") + process
         self.groups: dict[str, GroupState] = {
             kind: GroupState(allocator, self, f"{kind}{suffix}")
             for kind, allocator in cache.cache_allocators.items()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from hkvtool.model.recording import STEP_BITS, TABLE_BITS
 from hkvtool.recorder.attachment import Attachment
 from hkvtool.recorder.tell import Tell
 from hkvtool.recorder.transformers.cache_state import CacheState, GroupState
@@ -61,6 +62,10 @@ class Hooks(Attachment):
 
     def adopt(self, cache: Any) -> CacheState:
         """Begin to follow a cache, under names of its own."""
+        if not self._caches:
+            process = self.tell.engine_number("transformers")
+            self.steps = max(self.steps, process << STEP_BITS)
+            self.tables = max(self.tables, process << TABLE_BITS)
         state = CacheState(cache, len(self._caches) + 1, self)
         self._caches.append(state)
         return state

@@ -9,7 +9,7 @@ from typing import Any
 
 from hkvtool.recorder.attach_report import Report
 from hkvtool.recorder.patches import Target, family, find
-from hkvtool.recorder.tell import Prepare, Sink, Tell
+from hkvtool.recorder.tell import NumberOf, Prepare, Sink, Tell
 from hkvtool.recorder.vllm.choke_points import POINTS, ChokePoint
 from hkvtool.recorder.vllm.hooks import CLASSES, Hooks, log
 from hkvtool.recorder.vllm.privacy import Name
@@ -56,15 +56,16 @@ def _tried(version: str) -> bool:
 
 def attach(
     sink: Sink, prepare: Prepare | None = None, *, name_of: Name | None = None, note: str = "",
-    turns: Turns | None = None,
+    turns: Turns | None = None, number_of: NumberOf | None = None,
 ) -> Hooks:  # fmt: skip
     """Hook the engine of this process, now and as it imports its parts; undone by `Hooks.remove`.
 
     Events go to `sink`, those that come often to functions that `prepare` makes
     (`Recording.emitter`). `name_of` keys hashes (`Recording.keyed`). `turns` is how often
-    the ring of a flight recorder was filled.
+    the ring of a flight recorder was filled; `number_of` tells engines of one recording apart
+    (`Recording.engine_number`).
     """
-    hooks = Hooks(Tell(sink, prepare), name_of, note)
+    hooks = Hooks(Tell(sink, prepare, number_of), name_of, note)
     if turns is not None:
         hooks.rounds = Rounds(hooks, turns)
     version = _version()

@@ -138,6 +138,9 @@ POINTS = (
     ChokePoint("kv events", _MANAGER, "take_events", (), wire.events_taken, NOTHING),
     ChokePoint("core made", _CORE, "__init__", ("vllm_config",), worker.process_made, NOTHING),
     ChokePoint(
+        "scheduler made", _SCHEDULER, "__init__", ("vllm_config",), worker.process_made, NOTHING
+    ),
+    ChokePoint(
         "worker made", _WORKER, "__init__", ("vllm_config",), worker.process_made, NOTHING
     ),
     ChokePoint(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from hkvtool.model.recording import STEP_BITS, TABLE_BITS
 from hkvtool.recorder.attachment import Attachment
-from hkvtool.recorder.tell import Tell
+from hkvtool.recorder.tell import Tell, beside
 from hkvtool.recorder.vllm.imports import Imports
 from hkvtool.recorder.vllm.load_hooks import Loads
 from hkvtool.recorder.vllm.lookup_state import Lookup
@@ -14,6 +15,8 @@ from hkvtool.recorder.vllm.pool_state import PoolState, unique_name
 from hkvtool.recorder.vllm.privacy import Keyed, Name
 
 log = logging.getLogger("hkvtool.vllm")
+
+_RANKS = 256
 
 CLASSES = ("host", "step", "layout")
 """Evidence that the hooks on allocator and scheduler give when all of them hold."""
@@ -65,6 +68,7 @@ class Hooks(Attachment):
         self._pools: list[PoolState] = []
         self._configs: list[Any] = []
         self._tables = 0
+        self._known = False
 
     def remove(self) -> None:
         """Put every function of the engine back."""
@@ -156,13 +160,18 @@ class Hooks(Attachment):
         self._tables += count
         return first
 
-    def is_rank(self, rank: int) -> None:
-        """This process is one of several engines that serve together; what it names and counts
-        must not be mistaken for another's."""
-        if rank:
-            self.rank = f"@dp{rank}"
-            self.first_step = rank << 40
-            self._tables = max(self._tables, rank << 16)
+    def is_of(self, engine: str, rank: int) -> None:
+        """This process is of the engine that all its processes call so, and of one of its
+        data-parallel ranks; what it names and counts must not be mistaken for another's. The first
+        engine of a process says so for all."""
+        if self._known:
+            return
+        self._known = True
+        number = self.tell.engine_number("vllm", engine) if engine else 0
+        self.rank = beside(number) + (f"@dp{rank}" if rank else "")
+        place = number * _RANKS + rank
+        self.first_step = place << STEP_BITS
+        self._tables = max(self._tables, place << TABLE_BITS)
 
     def next_step(self) -> int:
         """The number of the next step."""

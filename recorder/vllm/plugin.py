@@ -38,7 +38,12 @@ def start(recording: Any) -> None:
     _begun.append(
         Beginning(
             lambda: attach(
-                recording.emit_dict, recording.emitter, name_of=name_of, note=note, turns=turns
+                recording.emit_dict,
+                recording.emitter,
+                name_of=name_of,
+                note=note,
+                turns=turns,
+                number_of=getattr(recording, "engine_number", None),
             )
         )
     )

@@ -44,15 +44,16 @@ def process_is(hooks: Hooks, vllm_config: Any) -> None:
     if wire is not None and wire.enable_kv_cache_events:
         hooks.sees("wire")
     parallel = vllm_config.parallel_config
-    for name in ("data_parallel_index", "data_parallel_rank"):
-        rank = getattr(parallel, name, None)
-        if isinstance(rank, int):
-            hooks.is_rank(rank)
-            break
+    ranks = (getattr(parallel, n, None) for n in ("data_parallel_index", "data_parallel_rank"))
+    rank = next((r for r in ranks if isinstance(r, int)), 0)
+    # Under Ray each rank's config says which it is; elsewhere all have the one of the front end.
+    engine = str(getattr(vllm_config, "instance_id", "") or "").removesuffix(f"_dp{rank}")
+    hooks.is_of(engine, rank)
 
 
 def process_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
-    """An engine core or a worker begins, and knows which of several it is."""
+    """An engine core, its scheduler or a worker begins, and knows which of several it is. A core
+    that is a process of its own loads plug-ins when it has begun already."""
 
     def wrapper(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hkvtool.recorder.attachment import Attachment
-from hkvtool.recorder.tell import Tell
+from hkvtool.recorder.tell import Tell, beside
 
 STATE = "hkvtool_state"
 """Attribute of a backend and of its allocator that leads to what is known of them."""
@@ -24,7 +24,8 @@ class Backend:
         self.hooks = hooks
         self.backend = backend
         self.allocator = backend.memory_allocator
-        self.name = "lmcache.cpu" if number == 1 else f"lmcache.cpu.{number}"
+        name = "lmcache.cpu" if number == 1 else f"lmcache.cpu.{number}"
+        self.name = name + beside(hooks.tell.engine_number("lmcache"))
         self.page = int(self.allocator.align_bytes)
         self.blocks = int(self.allocator.size) // self.page
 

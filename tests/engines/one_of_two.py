@@ -1,0 +1,30 @@
+"""One of several engines that record to one folder: scheduler and cache manager under a load."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import engines.conftest  # noqa: F401  the environment of an engine
+from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, random_load
+from hkvtool.recorder.recording import Recording
+from hkvtool.recorder.vllm import plugin
+
+
+def main(folder: str, own: str, seed: str) -> None:
+    recording = Recording.join(folder)
+    assert isinstance(recording, Recording), recording
+    plugin.start(recording)
+    drive = Drive(make_scheduler(Path(own), gemma_like()).scheduler)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _ in random_load(drive, random.Random(int(seed)), 120):
+        pass
+    drive.drain()
+    plugin.stop(recording)
+    recording.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
