@@ -7,7 +7,6 @@ from typing import Any
 from hkvtool.recorder.sglang import declare
 from hkvtool.recorder.sglang.cache_state import CacheState
 from hkvtool.recorder.sglang.hooks import Hooks
-from hkvtool.recorder.sglang.leading import leads
 from hkvtool.recorder.sglang.locks import extend, state_kept
 from hkvtool.recorder.sglang.paths import full_pages, hashes, state_of, window_pages
 from hkvtool.recorder.sglang.tree_core import BACKEND, registry
@@ -26,8 +25,7 @@ def made(hooks: Hooks, seen: tuple[Any, Any], result: None, cache: Any, *a: Any,
     params, before = seen
     params.tree_core_backend = before
     cache._tree_core_backend = hooks.chosen
-    if leads():
-        declare.declare(hooks, cache)
+    declare.declare(hooks, cache)
 
 
 def to_match(hooks: Hooks, cache: Any, params: Any, **kw: Any) -> None:

@@ -9,6 +9,7 @@ from hkvtool.recorder.sglang.cache_state import CacheState, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.sglang.host_tier import HostPool, HostTier
 from hkvtool.recorder.sglang.layouts import of_host, of_states
+from hkvtool.recorder.sglang.leading import leads
 from hkvtool.recorder.sglang.parts import Part, of_page, open_units, otherwise
 from hkvtool.recorder.sglang.rows import RowPool
 from hkvtool.recorder.sglang.states import StatePool
@@ -31,7 +32,9 @@ NOT_SEEN = (
 
 
 def declare(hooks: Hooks, cache: Any) -> CacheState | None:
-    """Tell the pools and groups of a cache."""
+    """Tell the pools and groups of a cache, where it is this process that tells of it."""
+    if not leads():
+        return None
     component = importlib.import_module(_COMPONENTS).ComponentType
     allocator = cache.token_to_kv_pool_allocator
     full = getattr(allocator, "full_attn_allocator", None)

@@ -11,6 +11,8 @@ from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, random_loa
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.vllm import plugin
 
+TURNS, STEPS = 12, 10
+
 
 def main(folder: str, own: str, seed: str) -> None:
     recording = Recording.join(folder)
@@ -18,9 +20,11 @@ def main(folder: str, own: str, seed: str) -> None:
     plugin.start(recording)
     drive = Drive(make_scheduler(Path(own), gemma_like()).scheduler)
     print("ready", flush=True)
-    sys.stdin.readline()
-    for _ in random_load(drive, random.Random(int(seed)), 120):
-        pass
+    for i, _ in enumerate(random_load(drive, random.Random(int(seed)), TURNS * STEPS)):
+        if i % STEPS == 0:
+            # The other has its turn.
+            sys.stdin.readline()
+            print("goes on", flush=True)
     drive.drain()
     plugin.stop(recording)
     recording.close()
