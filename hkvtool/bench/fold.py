@@ -178,8 +178,7 @@ def _bare_loop() -> Callable[[Any], None]:
     import numba
     import numpy as np
 
-    @numba.njit(nogil=True)
-    def loop(columns: Any, offsets: Any, blocks: Any, others: Any, seen: Any) -> int:
+    def plain(columns: Any, offsets: Any, blocks: Any, others: Any, seen: Any) -> int:
         total = 0
         for i in range(len(offsets) - 1):
             for column in columns:
@@ -190,6 +189,7 @@ def _bare_loop() -> Callable[[Any], None]:
             total += others[j]
         return total
 
+    loop = numba.njit(nogil=True)(plain)
     seen = np.zeros(1 << 16, np.int64)
 
     def run(batch: Any) -> None:
