@@ -82,8 +82,8 @@ def test_checking_is_measured_beside_the_rules(hkvtool: Any) -> None:
         ).out
     )
     ways = {way["name"]: way for way in found["ways"]}
-    assert list(ways)[:3] == ["reading alone", "check", "rules alone"]
-    assert list(ways)[3].startswith("compiling")
+    assert list(ways)[:4] == ["reading alone", "check", "check, one fault", "rules alone"]
+    assert list(ways)[4].startswith("compiling")
     assert ways["check"]["events"] == found["events"] == pytest.approx(2000, rel=0.1)
     assert ways["rules alone"]["events"] == 300 and ways["rules alone"]["of_rules_alone"] == 1
     assert found["screened"] and found["findings"] == 0
