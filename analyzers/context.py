@@ -70,6 +70,13 @@ class Context(Scene):
 
     def forget(self, before: int) -> None:
         """Let go of steps that are done, requests that have ended, and names that nothing bears."""
+        self.forget_done(before)
+        if renewal.size(self) > self._most_names:
+            renewal.shrink(self, before)
+            self._most_names = max(MOST_NAMES, 2 * renewal.size(self))
+
+    def forget_done(self, before: int) -> None:
+        """Let go of steps that are done and requests that have ended; names stay."""
         for step in list(self.dispatched)[:-STEPS]:
             # Both or neither: what is out is what was dispatched and not retired.
             if self.retired.pop(step, None) is not None or len(self.dispatched) > 2 * STEPS:
@@ -78,9 +85,6 @@ class Context(Scene):
             for step in [step for step in steps if step not in self.dispatched]:
                 del steps[step]
         self.requests.forget(before)
-        if renewal.size(self) > self._most_names:
-            renewal.shrink(self, before)
-            self._most_names = max(MOST_NAMES, 2 * renewal.size(self))
 
     # --- evidence --------------------------------------------------------------------------
 

@@ -27,7 +27,6 @@ from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
 from hkvtool.model.findings import Finding
 from hkvtool.state.accesses import Access
-from hkvtool.state.arrays import STEPS
 from hkvtool.state.fold import Fold
 from hkvtool.state.scene import Scene
 
@@ -88,13 +87,8 @@ class NarrowedContext(Context):
         return super().horizon() if self.dispatched else self.here
 
     def forget(self, before: int) -> None:
-        for step in list(self.dispatched)[:-STEPS]:
-            if self.retired.pop(step, None) is not None or len(self.dispatched) > 2 * STEPS:
-                del self.dispatched[step]
-        for steps in (self.launched, self.step_reqs):
-            for step in [step for step in steps if step not in self.dispatched]:
-                del steps[step]
-        self.requests.forget(before)
+        """The same, but for names: they are those of the compiled fold, and may still be asked."""
+        self.forget_done(before)
 
 
 class _Races(Races):

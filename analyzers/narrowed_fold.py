@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from hkvtool.analyzers.screen_fold import Bounded
+from hkvtool.analyzers.screen_fold import RowFold
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE
 from hkvtool.state.batch import Batch
-from hkvtool.state.codes import FOLDED, LOAD_BEGIN, STORE_BEGIN
-from hkvtool.state.compiled import CompiledFold
+from hkvtool.state.codes import FOLDED
 from hkvtool.state.fold import Problem, Transfer
 
 _FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
 
 
-class NarrowedFold(CompiledFold):
+class NarrowedFold(RowFold):
     """Folds up to a row when told, and then the row that is an event."""
-
-    def __init__(self, source: Any) -> None:
-        super().__init__(source)
-        if not self.fits:
-            super().__init__(Bounded(source))
-            self.source = source
-        self.row = 0
 
     def begin(self, batch: Batch) -> None:
         """From here on rows are those of a batch."""
-        moving = np.isin(batch.ev, (STORE_BEGIN, LOAD_BEGIN))
-        if moving.any():
-            self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
+        self.room_for_moves(batch)
         self._lists = batch.blocks.values.copy(), batch.blocks2.values.copy(), batch.handle
         self.batch, self.row = batch, 0
 

@@ -87,7 +87,7 @@ def call(name: str) -> Any:
     return _functions[name]
 
 
-class Bounded:
+class _Bounded:
     """A trace whose pools are declared to be no larger than what it names of them."""
 
     def __init__(self, source: Any) -> None:
@@ -114,16 +114,29 @@ def _made(size: int, empty: int, kind: Any) -> Any:
     return np.zeros(size, kind)
 
 
-class ScreenedFold(CompiledFold):
-    """A compiled fold that also carries the arrays of the screen, and folds a row when told."""
+class RowFold(CompiledFold):
+    """A compiled fold that goes row by row, of a trace whose pools may have no bounds."""
 
     def __init__(self, source: Any) -> None:
         super().__init__(source)
         if not self.fits:
             # A tier may be declared without bounds; what is named of it is not without.
-            super().__init__(Bounded(source))
+            super().__init__(_Bounded(source))
             self.source = source
         self.row = 0
+
+    def room_for_moves(self, batch: Batch) -> None:
+        """Have room for what the transfers that begin in a batch move."""
+        moving = np.isin(batch.ev, _BEGINS)
+        if moving.any():
+            self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
+
+
+class ScreenedFold(RowFold):
+    """A fold that also carries the arrays of the screen, and folds a row when told."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(source)
         self._handed: dict[type, Any] = {}
         self.now: tuple[Any, ...] = ()
         if self.fits:
@@ -223,9 +236,7 @@ class ScreenedFold(CompiledFold):
 
     def begin(self, batch: Batch, asked: Asked) -> None:
         """From here on rows are those of a batch, with what its lookups and resumes say."""
-        moving = np.isin(batch.ev, _BEGINS)
-        if moving.any():
-            self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
+        self.room_for_moves(batch)
         taking = np.isin(batch.ev, _TAKING)
         self._room_for_holders(int(np.diff(batch.blocks.offsets)[taking].sum()))
         self._room_for_entries(len(batch.hashes.values))
