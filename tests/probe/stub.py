@@ -12,7 +12,7 @@ import math
 import random
 import threading
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Stub:
         self._device: OrderedDict[Any, Block] = OrderedDict()
         self._below: dict[Any, Block] = {}
         self._lock = threading.Lock()
-        self._rng = random.Random(0)
+        self._asked: Counter[tuple[int, ...]] = Counter()
         self.requests = self.hits = 0
         self.aborted = 0
         self.resets = 0
@@ -147,13 +147,16 @@ class Stub:
                 seen[-WINDOW:] = [hit[0]] * WINDOW
             tokens: list[int] = []
             rows: list[Any] = []
-            jump = 1.0 if self._rng.random() < self.jumps else self.noise
+            # Of what is asked and how often, not of whose thread comes first.
+            self._asked[tuple(prompt)] += 1
+            rng = random.Random(f"{prompt} {self._asked[tuple(prompt)]}")
+            jump = 1.0 if rng.random() < self.jumps else self.noise
             for _ in range(int(body["max_tokens"])):
                 history = [*prompt, *tokens]
                 rest = [tuple(history[i : i + BLOCK]) for i in range(cached, len(history), BLOCK)]
                 full = [*hit, *rest, (_number(body["model"]),)]
                 row = logits(full, [*seen, *rest][-WINDOW:], fold(rest, state))
-                row = [value + self._rng.uniform(-jump, jump) for value in row]
+                row = [value + rng.uniform(-jump, jump) for value in row]
                 total = math.log(sum(math.exp(v) for v in row))
                 told = {i: v - total for i, v in enumerate(row)}
                 best = max(told, key=lambda i: told[i])
