@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hkvtool.model.event import Event
-from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR, EVENTS
+from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR
 from hkvtool.model.rows import MISSING, NO_NAME, PAD, Row, decode
 from hkvtool.state.batch import Batch
 from hkvtool.state.codes import (
@@ -71,7 +71,6 @@ _WRITES = (WRITE, SEAL, INDEX, ZERO)
 _OWNED = (TOUCH, FREE, PIN, UNPIN)
 _BOUNDS = (DISPATCH, RETIRE)
 _OWN_LANE = (WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT)
-_STUBS = frozenset(_BOUNDS) | {EVENTS[kind].code for kind in ("signal", "wait")}
 
 
 class Slice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,26 @@ sys.stdin.read()
 """
 
 
-def holder(folder: Path, *keys: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """Another process that holds the numbers of these engines, and which they are."""
-    command = [sys.executable, "-c", HOLDER, str(folder), *keys]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
-    )
-    assert process.stdout is not None
-    return process, [int(n) for n in process.stdout.readline().split()]
+Hold = Callable[..., tuple["subprocess.Popen[str]", list[int]]]
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Hold]:
+    """Begins another process that holds the numbers of these engines, and says which they are."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def holder(*keys: str) -> tuple[subprocess.Popen[str], list[int]]:
+        command = [sys.executable, "-c", HOLDER, str(tmp_path), *keys]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        begun.append(process)
+        assert process.stdout is not None
+        return process, [int(n) for n in process.stdout.readline().split()]
+
+    yield holder
+    for process in begun:
+        end(process)
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -38,39 +51,28 @@ def end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_an_engine_has_one_number_in_all_its_processes(tmp_path: Path) -> None:
-    one, found = holder(tmp_path, "a", "b")
-    try:
-        assert found == [0, 1]
-        mine = EngineNumbers(str(tmp_path))
-        assert [mine.of("vllm", key) for key in ("b", "a", "c", "a")] == [1, 0, 2, 0]
-        assert mine.of("sglang", "c") == 0
-    finally:
-        end(one)
+def test_an_engine_has_one_number_in_all_its_processes(tmp_path: Path, hold: Hold) -> None:
+    _, found = hold("a", "b")
+    assert found == [0, 1]
+    mine = EngineNumbers(str(tmp_path))
+    assert [mine.of("vllm", key) for key in ("b", "a", "c", "a")] == [1, 0, 2, 0]
+    assert mine.of("sglang", "c") == 0
 
 
-def test_who_is_started_anew_goes_on_under_the_name(tmp_path: Path) -> None:
-    one, first = holder(tmp_path, "a")
-    two, second = holder(tmp_path, "b")
+def test_who_is_started_anew_goes_on_under_the_name(hold: Hold) -> None:
+    one, first = hold("a")
+    _, second = hold("b")
     end(one)
-    three, third = holder(tmp_path, "c")
-    try:
-        assert (first, second, third) == ([0], [1], [0])
-    finally:
-        end(two)
-        end(three)
+    _, third = hold("c")
+    assert (first, second, third) == ([0], [1], [0])
 
 
-def test_a_process_that_is_left_keeps_the_number_of_its_engine(tmp_path: Path) -> None:
-    core, _ = holder(tmp_path, "a")
-    worker, found = holder(tmp_path, "a")
+def test_a_process_that_is_left_keeps_the_number_of_its_engine(hold: Hold) -> None:
+    core, _ = hold("a")
+    _, found = hold("a")
     end(core)
-    other, its = holder(tmp_path, "b")
-    try:
-        assert (found, its) == ([0], [1])
-    finally:
-        end(worker)
-        end(other)
+    _, its = hold("b")
+    assert (found, its) == ([0], [1])
 
 
 def test_what_is_held_ends_with_the_recording(tmp_path: Path) -> None:
