@@ -26,7 +26,8 @@ class Beginning(beginning.Beginning[Hooks, Running]):
 
     def of_step(self, found: Running, scheduler: Any) -> Running:
         config = getattr(scheduler, "vllm_config", None)
-        return replace(found, configs=found.configs or ([config] if config else []))
+        # A worker may be one that another engine has left in the process.
+        return found if config is None else replace(found, configs=[config])
 
     def take_over(self, hooks: Hooks, found: Running) -> None:
         take_over(hooks, found)

@@ -7,10 +7,12 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.worker.worker_base import WorkerBase
 
 from engines.engine_state import Folded, differences
 from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, random_load
@@ -113,6 +115,21 @@ def test_asked_for_in_the_middle_of_a_step(
     kinds = [event["ev"] for event in recorded.folded.events]
     assert kinds[:3] == ["trace", "pool", "group"] and states(recorded, scheduler) == 1
     assert kinds.index("state") < kinds.index("dispatch")
+
+
+def test_a_worker_that_another_engine_has_left_says_nothing_of_this_one(
+    tmp_path: Path, recorded: Recorded
+) -> None:
+    _, drive = with_an_engine(tmp_path, False)
+    left = object.__new__(WorkerBase)
+    parallel = SimpleNamespace(data_parallel_index=3)
+    left.vllm_config = SimpleNamespace(parallel_config=parallel, kv_events_config=None)
+    elsewhere(lambda: plugin.start(recorded))
+    for _ in random_load(drive, random.Random(5), 20, longest=120, output=100):
+        pass
+    pools = [event["pool"] for event in recorded.folded.events if event["ev"] == "pool"]
+    assert pools and not [pool for pool in pools if "@dp" in pool]
+    assert left.vllm_config.parallel_config is parallel
 
 
 def test_given_up_before_the_next_step(tmp_path: Path, recorded: Recorded) -> None:
