@@ -71,8 +71,9 @@ class Sequence:
 
     `patience` is for how many seconds a gap may close by itself or by a replay. `can_replay` says
     whether somebody can be asked: then `wanted` is the number to ask from, and the answers go to
-    `replayed` and `replay_ended`. `stamp` reads when a batch was published, which tells a restarted
-    publisher's batch from a late one; None where it cannot be read.
+    `replayed` and `replay_ended`. What is lost last leaves no gap, so after `patience` seconds of
+    silence it is asked for once more. `stamp` reads when a batch was published, which tells a
+    restarted publisher's batch from a late one; None where it cannot be read.
     """
 
     patience: float = 2.0
@@ -95,11 +96,13 @@ class Sequence:
         self._fresh = False
         self._asked = False
         self._moved = False
+        self._quiet_since: float | None = None
 
     def begin(self, now: float) -> None:
         """Ask for what was published before, where somebody can be asked."""
         if self.can_replay:
-            self._since, self.wanted = now, 0
+            self._since = self._quiet_since = now
+            self.wanted = 0
 
     def arrive(self, number: int, payload: bytes, now: float) -> list[Step]:
         """A batch came on the live socket."""
@@ -136,6 +139,8 @@ class Sequence:
     def replay_ended(self, now: float) -> list[Step]:
         """Everything that the other side still has was sent."""
         self._asked = False
+        if self._quiet_since is not None:
+            self._quiet_since = now
         if self.wanted is None and self._held and self._moved:
             # What was live meanwhile has a gap of its own, later than what was answered.
             self.wanted = self._before_next()
@@ -143,7 +148,10 @@ class Sequence:
 
     def due(self, now: float) -> list[Step]:
         """What is to be done because time has passed."""
-        if self._since is None or now - self._since < self.patience:
+        if self._since is None:
+            self._ask_for_the_last(now)
+            return []
+        if now - self._since < self.patience:
             return []
         if self._asked and self._moved:
             # The answer came to a halt: a ROUTER drops what its peer is too slow for, the end
@@ -152,6 +160,13 @@ class Sequence:
             return []
         self.wanted, self._asked = None, False
         return self._give_up(now)
+
+    def _ask_for_the_last(self, now: float) -> None:
+        """Nothing is missing as far as anybody can see, and nothing comes."""
+        if self.can_replay and self._quiet_since is not None:
+            if now - self._quiet_since >= self.patience:
+                self._quiet_since = None
+                self.wanted, self._since = self._before_next(), now
 
     def end(self, now: float) -> list[Step]:
         """Nothing more will come."""
@@ -176,6 +191,7 @@ class Sequence:
             if not replayed:
                 self.counts.twice += 1
             return []
+        self._quiet_since = now
         if replayed:
             self._gave.add(number)
         elif self._held and number < self._highest:
@@ -305,7 +321,8 @@ class Sequence:
         self._gave.clear()
         self._since = None
         if self.can_replay:
-            self.wanted, self._since = 0, now
+            self._since = self._quiet_since = now
+            self.wanted = 0
         return [Restart()]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,10 @@ from hkvtool.recorder.kv_sequence import Apply, Lost, Restart, Step
 
 Frames = list[bytes]
 HELLO = b"hello, hello"
+LONGEST = 300.0
+"""Seconds that what is on its way may take to come, however busy the machine is."""
+PATIENT = 60.0
+"""Of a listener that must not give a gap up only because the machine is busy."""
 Way = Callable[[Frames, random.Random], list[Frames]]
 
 
@@ -63,6 +66,7 @@ class Proxy:
         self._in = self._context.socket(zmq.SUB)
         self._in.setsockopt(zmq.SUBSCRIBE, b"")
         self._in.setsockopt(zmq.RCVHWM, 0)
+        self._reached = self._in.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._in.connect(source)
         self._out = self._context.socket(zmq.PUB)
         self._out.setsockopt(zmq.SNDHWM, 0)
@@ -82,10 +86,16 @@ class Proxy:
         for frames in getattr(self._way, "rest", list)():
             self._out.send_multipart(frames)
 
+    def reach(self) -> None:
+        """Wait until the publisher, or one started anew, knows this subscriber."""
+        assert self._reached.poll(LONGEST * 1000), "the publisher was not reached"
+        self._reached.recv_multipart()
+        # What subscribes follows at once, and nobody tells that it came.
+        self._done.wait(0.5)
+
     def close(self) -> None:
         self._done.set()
         self._thread.join()
-        time.sleep(0.05)
         self._context.destroy(linger=200)
 
 
@@ -96,14 +106,18 @@ class Heard:
     stream: KvStream
     lines: list[dict[str, Any]] = field(default_factory=list)
     applied: int = 0
+    empty: int = 0
     lost: int = 0
     restarts: int = 0
     greeted: threading.Event = field(default_factory=threading.Event)
+    reach: Callable[[], None] = field(default=lambda: None)
 
     def take(self, source: Source, step: Step | Bad) -> None:
         if isinstance(step, Apply):
+            told = list(self.stream.batch(source.name, step.number, step.payload))
+            self.lines += told
+            self.empty += not told
             self.applied += 1
-            self.lines += self.stream.batch(source.name, step.number, step.payload)
         elif isinstance(step, Lost):
             self.lost += step.count
             self.lines.append(self.stream.lost(source.name, step.first, step.last))
@@ -130,25 +144,14 @@ def listening(
     ) as listener:
         thread = threading.Thread(target=listener.run, args=(heard.take, done.is_set))
         thread.start()
-        assert heard.greeted.wait(60)
-        proxy.known.set()
-        # The proxy's own subscription, of which nobody tells.
-        time.sleep(1.0)
         try:
+            assert heard.greeted.wait(LONGEST)
+            proxy.known.set()
+            proxy.reach()
+            heard.reach = proxy.reach
             yield heard
-            settle(heard)
-            proxy.close()
-            settle(heard)
         finally:
             done.set()
             thread.join()
             proxy.close()
         listener.end(heard.take)
-
-
-def settle(heard: Heard) -> None:
-    """Wait until nothing more comes."""
-    seen = -1
-    while seen != heard.applied:
-        seen = heard.applied
-        time.sleep(1.2)

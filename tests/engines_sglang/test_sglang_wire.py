@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engines.wire import Heard, Reordering, doubling, listening, losing, straight
+from engines.wire import LONGEST, PATIENT, Heard, Reordering, doubling, listening, losing, straight
 from sglang.srt.disaggregation.kv_events import KVEventBatch, ZmqEventPublisher
 from sglang.srt.managers.scheduler_components.kv_events_publisher import SchedulerKvEventsPublisher
 from sglang.srt.mem_cache.utils import get_storage_hash_str, hash_str_to_int64
@@ -32,8 +32,6 @@ from hkvtool.recorder.sglang.hooks import Hooks
 from hkvtool.recorder.vllm.privacy import Keyed
 
 NAMES = Keyed()
-LONGEST = 300.0
-"""Seconds that what is on its way may take to come, however busy the machine is."""
 
 Held = set[tuple[str, int]]
 
@@ -143,7 +141,9 @@ def test_the_wire_adds_up_to_the_tree(
     tmp_path: Path, publisher: Publisher, hooks: Hooks, way: Any, core: str
 ) -> None:
     chosen = way() if way is Reordering else way
-    with listening(tmp_path, publisher.endpoint, publisher.replay, NAMES, chosen) as heard:
+    with listening(
+        tmp_path, publisher.endpoint, publisher.replay, NAMES, chosen, patience=PATIENT
+    ) as heard:
         drive(core, 3, publisher)
         publisher.until(lambda: heard.applied >= publisher.count)
         assert heard.applied >= publisher.count > 40
@@ -156,7 +156,9 @@ def test_the_wire_adds_up_to_the_tree(
 def test_an_engine_that_is_started_anew_is_followed(
     tmp_path: Path, publisher: Publisher, hooks: Hooks
 ) -> None:
-    with listening(tmp_path, publisher.endpoint, publisher.replay, NAMES, straight) as heard:
+    with listening(
+        tmp_path, publisher.endpoint, publisher.replay, NAMES, straight, patience=PATIENT
+    ) as heard:
         drive("rust", 3, publisher)
         publisher.until(lambda: heard.applied >= publisher.count)
         before = heard.applied

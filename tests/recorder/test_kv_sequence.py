@@ -127,6 +127,49 @@ def test_a_replay_that_nobody_answers_holds_nothing_up_for_long() -> None:
     assert applied(taken.arrive(4, payload(4), 1.2)) == [4]
 
 
+def test_what_is_lost_last_is_asked_for_once_it_is_quiet() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    sent = [publisher.publish() for _ in range(4)]
+    taken.arrive(*sent[0], 0.0)
+    taken.arrive(*sent[1], 0.5)
+    assert taken.due(1.4) == [] and taken.wanted is None
+    assert taken.due(1.6) == [] and taken.wanted == 1
+    assert applied(serve(taken, publisher, 1.7)) == [2, 3]
+    # Asked until nothing is new, and not again before something is.
+    assert taken.due(2.8) == [] and applied(serve(taken, publisher, 2.8)) == []
+    assert taken.due(9.0) == [] and taken.wanted is None
+    taken.arrive(*publisher.publish(), 9.5)
+    taken.due(10.6)
+    assert taken.wanted == 4 and taken.counts.lost == 0
+
+
+def test_what_is_published_after_an_empty_answer_and_not_heard_is_asked_for() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    taken.begin(0.0)
+    assert serve(taken, publisher, 0.1) == []
+    publisher.publish()
+    taken.due(1.2)
+    assert applied(serve(taken, publisher, 1.2)) == [0]
+
+
+def test_a_publisher_that_was_started_anew_unheard_is_known_by_what_it_answers() -> None:
+    taken, publisher = sequence(can_replay=True), Publisher()
+    for _ in range(3):
+        taken.arrive(*publisher.publish(), 0.0)
+    publisher.restart()
+    for _ in range(5):
+        publisher.publish()
+    taken.due(1.1)
+    steps = serve(taken, publisher, 1.2)
+    assert steps[0] == Restart() and applied(steps) == [0, 1, 2, 3, 4]
+
+
+def test_without_a_replay_silence_is_silence() -> None:
+    taken = sequence()
+    taken.arrive(0, payload(0), 0.0)
+    assert taken.due(99.0) == [] and taken.wanted is None
+
+
 def test_a_replay_buffer_that_is_too_short_leaves_the_rest_lost() -> None:
     taken, publisher = sequence(can_replay=True), Publisher(keeps=3)
     sent = [publisher.publish() for _ in range(10)]
