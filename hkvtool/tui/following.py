@@ -64,6 +64,7 @@ class Following(App[None]):
         self.requests: list[RequestRow] = []
         self.timeline: Timeline | None = None
         self._counted, self.loaded = False, False
+        self._growing = False
         self.error = ""
         self.speed = 1
         self.tailing = True
@@ -146,8 +147,8 @@ class Following(App[None]):
         """Whether nothing is under way that would change the screen by itself."""
         looked = self.look is not None or bool(self.error)
         reading = self.look is not None and self.block is not None and self.life_now() is None
-        return (self.settled and self._checking is None and looked
-                and not reading and self._counted and not self._away)  # fmt: skip
+        return (self.settled and self._checking is None and looked and not reading
+                and self._counted and not self._away and not self._growing)  # fmt: skip
 
     async def _follow(self) -> None:
         while True:
@@ -229,34 +230,37 @@ class Following(App[None]):
     async def _live(self, live: Live) -> None:
         """Take in what a running recording has become. The cursor goes along while it is at the
         end; what was left behind is not lost."""
-        reported = 0.0
+        reported, unreported = 0.0, False
         while not live.over:
             await asyncio.sleep(live.wait)
-            at_end = self.wanted_pos >= self.session.last
+            before = self.session.last
+            self._growing = True
             try:
                 grown = await asyncio.to_thread(live.advance)
             except HkvError as e:
-                self.error = e.what
+                self._growing, self.error = False, e.what
                 self.show_bars()
                 return
-            if live.over or (grown and monotonic() - reported > _REPORTED_EVERY):
-                reported = monotonic()
+            unreported = unreported or grown
+            if live.over or (unreported and monotonic() - reported > _REPORTED_EVERY):
                 self._found(await asyncio.to_thread(live.report))
+                reported, unreported, grown = monotonic(), False, True
             if grown:
-                self._grown(at_end)
+                self._grown(before)
+            self._growing = False
             self.show_bars()
         if not live.checked and self.session.trace.count <= BY_ITSELF:
             if self._check_asked is not False:
                 self.start_check()
 
-    def _grown(self, at_end: bool) -> None:
-        """Show more of the same recording."""
+    def _grown(self, before: int) -> None:
+        """Show more of the same recording; it ended there before. Keys were taken meanwhile."""
         live = self.session.live
         assert live is not None
         self.timeline = live.axis()
         if self.block is not None and self.block in self._life:
             self._read_life(more=True)
-        if at_end and self.tailing:
+        if self.wanted_pos >= before and self.tailing:
             self._around, self._stretches = {}, {}
             self.wanted_pos = self.session.last
             self.ask()

@@ -11,6 +11,10 @@ from hkvtool.model.errors import Exit, HkvError, TraceError
 from hkvtool.tui.app import Tui
 from hkvtool.tui.session import Session
 
+_DEEP = 4
+"""Times that the screen is drawn: what its size and its bars leave room for changes what is shown,
+and that its bars."""
+
 
 def run(session: Session, **settings: Any) -> Exit:
     """Run until it is left. What it fails of, it has told when it returns."""
@@ -39,7 +43,20 @@ async def _picture(
 
 
 async def settle(app: Tui, pilot: Any) -> None:
-    """Wait until everything that was asked for is on the screen."""
-    while not app.quiet and app.is_running:
-        await pilot.pause(0.02)
-    await pilot.pause()
+    """Wait until everything that was asked for is on the screen.
+
+    A pilot's own pause goes by the clock: it takes a process that got no processor for one that
+    has nothing to do."""
+    drawn = 0
+    while drawn < _DEEP and app.is_running:
+        await _handled()
+        drawn = drawn + 1 if app.quiet else 0
+        await pilot.pause(0 if drawn else 0.02)
+
+
+async def _handled() -> None:
+    """Wait until all messages are handled, and those that these sent: the loop has nothing to run
+    but for timers and threads."""
+    loop: Any = asyncio.get_running_loop()
+    while loop._ready:
+        await asyncio.sleep(0)

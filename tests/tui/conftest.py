@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -38,6 +39,14 @@ class Driver:
 
     async def settle(self) -> None:
         await settle(self.app, self.pilot)
+
+    async def until(self, there: Callable[[], Any]) -> None:
+        """Wait for something to come, and to be on the screen."""
+        end = monotonic() + 100
+        while not there():
+            assert monotonic() < end, self.text
+            await self.pilot.pause(0.05)
+        await self.settle()
 
     @property
     def text(self) -> str:
@@ -79,7 +88,7 @@ def drive() -> Callable[..., None]:
             async with driving(path, size, **settings) as driver:
                 await talk(driver)
 
-        asyncio.run(asyncio.wait_for(whole(), 120))
+        asyncio.run(asyncio.wait_for(whole(), 300))
 
     return run
 

@@ -140,11 +140,7 @@ def test_playing_goes_on_and_stops(cases, drive) -> None:  # type: ignore[no-unt
     async def talk(d: Driver) -> None:
         await d.press("g", ")", "space")
         assert d.app._playing is not None
-        for _ in range(40):
-            if d.app.look.pos > 3:
-                break
-            await d.pilot.pause(0.1)
-        assert d.app.look.pos > 3
+        await d.until(lambda: d.app.look.pos > 3)
         await d.press("space", "(")
         assert d.app._playing is None and d.app.speed == 1
 
@@ -324,8 +320,7 @@ def test_a_picture_is_written(cases, drive, tmp_path: Path, monkeypatch) -> None
 def test_leaving(cases, drive) -> None:  # type: ignore[no-untyped-def]
     async def talk(d: Driver) -> None:
         await d.pilot.press("q")
-        await d.pilot.pause()
-        assert not d.app.is_running
+        await d.until(lambda: not d.app.is_running)
 
     drive(cases["A01"].bad, talk)
 
@@ -353,11 +348,7 @@ def test_what_can_be_done_with_a_finding(  # type: ignore[no-untyped-def]
         d.has("what to do with it", "hkvtool replay TRACE", "minimize")
         await d.pilot.press(*["down"] * number, "enter")
         screen = d.app.screen
-        for _ in range(2400):
-            if screen.code is not None:
-                break
-            await d.pilot.pause(0.05)
-        await d.pilot.pause()
+        await d.until(lambda: screen.code is not None)
         assert screen.code == code, d.text
         d.has("done", "esc goes back", says)
         await d.press("escape")
@@ -407,11 +398,7 @@ def test_a_job_says_how_far_it_is(cases, drive, monkeypatch) -> None:  # type: i
     async def talk(d: Driver) -> None:
         await d.press("4", "x")
         await d.pilot.press("enter")
-        for _ in range(1200):
-            if d.app.screen._progress or d.app.screen.code is not None:
-                break
-            await d.pilot.pause(0.05)
-        await d.pilot.pause()
+        await d.until(lambda: d.app.screen._progress or d.app.screen.code is not None)
         d.has("running … searching")
         process = d.app.screen._process
         await d.press("escape")
@@ -429,10 +416,7 @@ def test_a_job_can_be_called_off(cases, drive, monkeypatch) -> None:  # type: ig
     async def talk(d: Driver) -> None:
         await d.press("x")
         await d.pilot.press("enter")
-        for _ in range(200):
-            if d.app.screen._process is not None:
-                break
-            await d.pilot.pause(0.02)
+        await d.until(lambda: d.app.screen._process is not None)
         process = d.app.screen._process
         assert process is not None
         d.has("esc calls it off")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ class Terminal:
     def __init__(self, socket: Path, command: list[str], env: dict[str, str]) -> None:
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
         words = ["env", *(f"{k}={v}" for k, v in env.items()), *command]
-        line = " ".join(f"'{w}'" for w in words) + "; echo EXIT=$?; sleep 60"
+        line = " ".join(f"'{w}'" for w in words) + "; echo EXIT=$?; sleep 600"
         self._run("new-session", "-d", "-x", "100", "-y", "30", line)
 
     def _run(self, *args: str) -> str:
@@ -37,14 +38,20 @@ class Terminal:
     def text(self) -> str:
         return self._run("capture-pane", "-p")
 
-    def until(self, part: str, seconds: float = 60) -> str:
+    def until(self, part: str) -> str:
         """Wait until the screen says something."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if part in self.text():
-                return self.text()
+        return self._until(lambda text: part in text, f"{part!r} never came")
+
+    def gone(self, part: str) -> None:
+        """Wait until it does not any more."""
+        self._until(lambda text: part not in text, f"{part!r} stays")
+
+    def _until(self, there: Callable[[str], bool], else_: str) -> str:
+        end = time.monotonic() + 120
+        while not there(text := self.text()):
+            assert time.monotonic() < end, f"{else_}:\n{text}"
             time.sleep(0.05)
-        raise AssertionError(f"{part!r} never came:\n{self.text()}")
+        return text
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True)
@@ -101,7 +108,7 @@ def test_what_cannot_be_read_leaves_the_terminal_as_it_was(tmp_path: Path, termi
 
 
 ENGINE = """
-import sys, time
+import os, sys, time
 from hkvtool.recorder.session import follow
 tell = None
 def start(recording):
@@ -115,7 +122,9 @@ sys.stdin.read()
 time.sleep(0.3)
 follow(start, lambda recording: None)
 try:
-    for n in range(int(sys.argv[1])):
+    for n in range(times := int(sys.argv[1])):
+        while n == times // 2 and not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
         tell(f"r{n}", "kv", [1 + n % 60])
         time.sleep(0.002)
 except KeyboardInterrupt:
@@ -125,15 +134,21 @@ except KeyboardInterrupt:
 
 
 @pytest.fixture
-def live(tmp_path: Path, terminal) -> Callable[[int], tuple[Terminal, Path]]:  # type: ignore[no-untyped-def]
+def on(tmp_path: Path) -> Path:
+    """Where this is, the program does the second half too."""
+    return tmp_path / "on"
+
+
+@pytest.fixture
+def live(tmp_path: Path, on: Path, terminal) -> Callable[[int], tuple[Terminal, Path]]:  # type: ignore[no-untyped-def]
     """`record --live` over a program that does so many things."""
 
     def run(times: int) -> tuple[Terminal, Path]:
         program = tmp_path / "engine.py"
         program.write_text(ENGINE)
         trace = tmp_path / "t.duckdb"
-        args = ["-o", str(trace), "--live", "--", sys.executable, str(program), str(times)]
-        return terminal("record", *args), trace
+        words = [sys.executable, str(program), str(times), str(on)]
+        return terminal("record", "-o", str(trace), "--live", "--", *words), trace
 
     return run
 
@@ -146,11 +161,11 @@ def test_a_program_under_the_screen_is_ended_from_it(live) -> None:  # type: ign
     screen.until("│ loading \\x07")
     # Right behind one another the two would be one key.
     screen.keys("Escape")
-    screen.until("64 blocks")
+    screen.gone("│ loading \\x07")
     screen.keys("C-c")
     screen.until("still running")
     screen.keys("Escape")
-    screen.until("? help")
+    screen.gone("still running")
     screen.keys("q")
     screen.until("still running")
     screen.keys("e")
@@ -162,19 +177,23 @@ def test_a_program_under_the_screen_is_ended_from_it(live) -> None:  # type: ign
     assert not trace.with_suffix(".hkv").exists()
 
 
-def test_only_the_screen_is_left(live) -> None:  # type: ignore[no-untyped-def]
-    screen, trace = live(1_500)
+def test_only_the_screen_is_left(live, on: Path) -> None:  # type: ignore[no-untyped-def]
+    screen, trace = live(400)
     screen.until("● live")
     screen.keys("q")
     screen.until("still running")
     screen.keys("l")
+    screen.gone("still running")
+    on.touch()
     screen.until("EXIT=0")
     with open_trace(trace) as made:
-        assert made.kinds["alloc"] == 1_500
+        assert made.kinds["alloc"] == 400
 
 
-def test_a_program_that_ends_leaves_the_screen(live) -> None:  # type: ignore[no-untyped-def]
+def test_a_program_that_ends_leaves_the_screen(live, on: Path) -> None:  # type: ignore[no-untyped-def]
     screen, trace = live(400)
+    screen.until("● live")
+    on.touch()
     screen.until("recorded, q makes the trace")
     screen.until("event 403 of 403")
     screen.keys("q")
@@ -186,8 +205,11 @@ def test_a_program_that_ends_leaves_the_screen(live) -> None:  # type: ignore[no
 def test_a_screen_that_dies_leaves_program_and_terminal(live) -> None:  # type: ignore[no-untyped-def]
     screen, trace = live(1_000_000)
     screen.until("60 held")
-    mine = [p for p in Path("/proc").iterdir() if p.name.isdecimal()]
-    words = {p.name: (p / "cmdline").read_bytes() for p in mine if (p / "cmdline").exists()}
+    words = {}
+    for process in Path("/proc").iterdir():
+        # Others end meanwhile.
+        with suppress(OSError):
+            words[process.name] = (process / "cmdline").read_bytes()
     named = os.fsencode(trace.with_suffix(".hkv"))
     (dead,) = [
         pid for pid, line in words.items() if b"hkvtool.tui.beside" in line and named in line
@@ -204,8 +226,9 @@ def test_a_terminal_that_is_closed_leaves_a_trace(live) -> None:  # type: ignore
     screen, trace = live(1_000_000)
     screen.until("60 held")
     screen.close()
-    end = time.monotonic() + 60
-    while not trace.exists() and time.monotonic() < end:
+    end = time.monotonic() + 120
+    while not trace.exists():
+        assert time.monotonic() < end, "no trace is made"
         time.sleep(0.1)
     with open_trace(trace) as made:
         assert made.kinds["alloc"] > 1
