@@ -237,7 +237,7 @@ def test_the_reference_engine_is_followed_from_outside(tmp_path: Path, drive) ->
         assert live is not None
         seen = 0
         for _ in range(3):
-            await d.until(lambda: d.app.session.last > seen)
+            await d.until(lambda seen=seen: d.app.session.last > seen)  # type: ignore[misc]
             seen = d.app.session.last
             assert not live.over
             told.write(b"\n")
