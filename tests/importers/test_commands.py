@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ class Publisher:
 
     def __init__(self) -> None:
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PUB)
+        # As a PUB socket, and it says who has subscribed.
+        self._socket = self._context.socket(zmq.XPUB)
         port = self._socket.bind_to_random_port("tcp://127.0.0.1")
         self.endpoint = f"tcp://127.0.0.1:{port}"
         self.number = 0
@@ -54,6 +56,10 @@ class Publisher:
 
     def send(self, *frames: bytes) -> None:
         self._socket.send_multipart([b"kv", *frames])
+
+    def subscribed(self) -> None:
+        """Wait until somebody listens: what is sent before is not heard."""
+        assert self._socket.poll(60_000) and self._socket.recv() == b"\x01"
 
     def close(self) -> None:
         self._context.destroy(linger=500)
@@ -71,16 +77,27 @@ def stored(name: int) -> dict[str, Any]:
 
 
 def listen(publisher: Publisher, folder: Path, *args: str) -> subprocess.Popen[str]:
-    """A listener that has heard something already."""
+    """A listener that hears what is published."""
     process = subprocess.Popen(
         [sys.executable, "-m", "hkvtool", "listen", publisher.endpoint, "-o", "t.duckdb", *args],
         cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "100"},
     )  # fmt: skip
     assert process.stderr is not None
     assert "listening on" in process.stderr.readline()
-    # A subscription takes its time to arrive.
-    time.sleep(0.5)
+    publisher.subscribed()
     return process
+
+
+def recorded(folder: Path, **kinds: int) -> None:
+    """Wait until so many events were recorded."""
+    end = time.monotonic() + 60
+    while True:
+        with open_trace(folder / "t.hkv") as trace:
+            heard = Counter(trace.kinds)
+        if heard >= Counter(kinds):
+            return
+        assert time.monotonic() < end, heard
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
@@ -92,7 +109,7 @@ def test_listening_until_it_is_stopped(
         publisher.publish(stored(number), lost=number == 3)
     publisher.send(b"no number", b"")
     publisher.send((6).to_bytes(8, "big"), b"\xc1hostile")
-    time.sleep(1.0)
+    recorded(tmp_path, wire=5, dropped=3)
     process.send_signal(ends)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
@@ -113,9 +130,11 @@ def test_listening_until_it_is_stopped(
 def test_what_a_plain_consumer_gets_is_judged(
     publisher: Publisher, tmp_path: Path, hkvtool: Run
 ) -> None:
-    process = listen(publisher, tmp_path, "--as-received", "--duration", "3s")
+    process = listen(publisher, tmp_path, "--as-received")
     for number in range(5):
         publisher.publish(stored(number), lost=number == 2)
+    recorded(tmp_path, wire=4)
+    process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     code, out, _ = hkvtool("check", str(tmp_path / "t.duckdb"), "--format", "json")
@@ -126,8 +145,10 @@ def test_what_a_plain_consumer_gets_is_judged(
 def test_one_key_gives_one_name(publisher: Publisher, tmp_path: Path, hkvtool: Run) -> None:
     """What is heard under a key and what is imported under it compare."""
     (tmp_path / "key").write_bytes(b"k" * 32)
-    process = listen(publisher, tmp_path, "--hash-key", "key", "--duration", "2s")
+    process = listen(publisher, tmp_path, "--hash-key", "key")
     publisher.publish(stored(0xF1E2D3C4B5A69788))
+    recorded(tmp_path, wire=1)
+    process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     source, target = tmp_path / "dynamo.jsonl", tmp_path / "d.jsonl"
     source.write_bytes(made.dynamo())
