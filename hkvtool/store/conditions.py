@@ -8,11 +8,20 @@ joins: they are not used where a result can be long, and end in ORDER BY where i
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from hkvtool.model.events import EVENTS
 from hkvtool.store.filters import Filter
 from hkvtool.store.places import BEGINS, ENDS
+
+BEGIN_CODES = frozenset(EVENTS[kind].code for kind in BEGINS)
+"""Numbers of the events that begin a transfer."""
+
+ENDING_KINDS = ("lease", *sorted(ENDS))
+"""Events that may name the blocks of a transfer by its handle alone."""
+
+_ONE_BY_ONE = 64
+"""Transfers that are asked for one by one."""
 
 
 def ev_among(codes: Iterable[int]) -> str:
@@ -73,18 +82,46 @@ def _literal(text: str) -> str:
     return f"'{quoted}'"
 
 
+def naming(columns: str, block: int, first: int, last: int, until: int | None) -> str:
+    """What selects the events of one stretch that name a block, but for the declarations of groups
+    and what `ending` finds."""
+    here, there, _, text, _ = _names_block(block)
+    terms = [*_from(first), *_until(last), *_until(until), f"({here} OR {there} OR {text})"]
+    return f"SELECT {columns} FROM events {_clause(terms)}{_ORDERED}"
+
+
+def ending(columns: str, block: int, handles: Sequence[int], until: int | None) -> list[str]:
+    """What selects the ends and leases of transfers, by number, that do not name the block."""
+    here, there = _listing(block)
+    terms = [
+        *_until(until), _is(*ENDING_KINDS), f"NOT coalesce({here}, false)",
+        f"NOT coalesce({there}, false)",
+    ]  # fmt: skip
+    if len(handles) > _ONE_BY_ONE:
+        where = _clause([*terms, f"handle IN ({', '.join(map(str, handles))})"])
+        return [f"SELECT {columns} FROM events {where}{_ORDERED}"]
+    # Numbers of transfers go up with the trace: of one alone DuckDB leaves most unread.
+    found = (_clause([*terms, f"handle = {handle}"]) for handle in handles)
+    return [f"SELECT {columns} FROM events {where}" for where in found]
+
+
+def _listing(block: int) -> tuple[str, str]:
+    """Conditions that the two lists of an event hold a block."""
+    return f"list_contains(blocks, {block})", f"list_contains(blocks2, {block})"
+
+
 def _names_block(block: int) -> list[str]:
     """Conditions of which an event that names the block meets one, and only one. One by one: DuckDB
     leaves stretches of a trace unread that have no such block in a list, but not where that is one
     of several conditions."""
-    here, there = (f"list_contains({name}, {block})" for name in ("blocks", "blocks2"))
+    here, there = _listing(block)
     elsewhere = _is("group", "lookup", "resume", "remap")
     begun = " UNION ALL ".join(
         f"SELECT handle FROM events WHERE {one} AND {_is(*sorted(BEGINS))}" for one in (here, there)
     )
     not_here, not_there = (f"NOT coalesce({one}, false)" for one in (here, there))
     text = f"contains(rest, '{block}') AND regexp_matches(rest, '(^|[^0-9]){block}([^0-9]|$)')"
-    ended = f"{_is('lease', *sorted(ENDS))} AND handle IN ({begun})"
+    ended = f"{_is(*ENDING_KINDS)} AND handle IN ({begun})"
     return [
         f"{here} AND NOT {elsewhere}",
         f"{there} AND NOT {elsewhere} AND {not_here}",

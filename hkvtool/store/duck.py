@@ -28,13 +28,23 @@ from hkvtool.store.columns import (
     absent,
     frozen,
 )
-from hkvtool.store.conditions import ev_among, queries, span
+from hkvtool.store.conditions import (
+    BEGIN_CODES,
+    ENDING_KINDS,
+    ending,
+    ev_among,
+    naming,
+    queries,
+    span,
+)
 from hkvtool.store.connect import Connection, explained, open_read_only, record_batches, threads
 from hkvtool.store.facts import ASKED, Counted, facts
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
-from hkvtool.store.schema import SCHEMA_VERSION, SEEN_SINCE, TABLES
+from hkvtool.store.schema import SCHEMA_VERSION, SEEN_SINCE, STRETCHES_TABLE, TABLES
 from hkvtool.store.stored_names import PAGE, SMALL_PAGE, StoredNames
+from hkvtool.store.stretches import IDS, MOST, spans_of
+from hkvtool.store.stretches import Row as Stretches
 from hkvtool.store.trace import CHUNK_ROWS, Trace
 
 if TYPE_CHECKING:
@@ -47,6 +57,9 @@ _CLOSED_WITHIN, _CLOSE_PAUSE = 50, 0.02
 
 _FEW_ROWS = 1 << 11
 """Rows at a time of several answers that are read together."""
+
+_MOST_SPANS = 128
+"""Stretches that are looked into one by one for a block; of more the whole trace is read."""
 
 _ROWS_AT_ONCE = 64
 """Rows of keyframes that are fetched at once, a few kilobytes each."""
@@ -93,7 +106,8 @@ class DuckTrace(Trace):
         block: tuple[str | int, int] | None = None,
     ) -> Iterator[Event]:
         wanted = Filter(since, until, req, kinds, block)
-        return wanted.keep(self._merged(queries(_ROW, wanted)))
+        near = None if block is None else self._near(int(block[1]), until)
+        return wanted.keep(self._merged(queries(_ROW, wanted)) if near is None else near)
 
     def batches(
         self,
@@ -254,14 +268,53 @@ class DuckTrace(Trace):
             return self._decoded(asked[0])
         return merge(*(self._decoded(one, _FEW_ROWS) for one in asked), key=attrgetter("pos"))
 
+    def _near(self, block: int, until: int | None) -> Iterator[Event] | None:
+        """The events that can name a block, and those that say in which pool it is; None where that
+        is not known of so few stretches."""
+        spans = self._spans(block)
+        if spans is None:
+            return None
+        found = [row for span in spans for row in self._rows(naming(_ROW, block, *span, until))]
+        begun = {int(row.handle) for row in found if row.ev in BEGIN_CODES}
+        if any(self.kinds.get(kind) for kind in ENDING_KINDS):
+            for query in ending(_ROW, block, sorted(begun), until):
+                found += self._rows(query)
+        found.sort(key=attrgetter("pos"))
+        events = (self._event(row, self.names) for row in found)
+        return merge((e for e in self.control if e.ev == "group"), events, key=attrgetter("pos"))
+
+    def _spans(self, block: int) -> list[tuple[int, int]] | None:
+        """The stretches that name a block, if they were noted and are few."""
+        if self._meta["schema_version"] < STRETCHES_TABLE.since or not 0 <= block < MOST:
+            return None
+        query = (
+            "SELECT first, ends, chunk, size, data FROM stretches WHERE chunk = ? ORDER BY first"
+        )
+        with explained(self.path):
+            con = self._con.cursor()
+            if con.execute("SELECT first FROM stretches LIMIT 1").fetchone() is None:
+                return None
+            rows = con.execute(query, [block // IDS]).fetchall()
+        try:
+            spans = spans_of([Stretches(*row) for row in rows], block)
+        except (ValueError, OSError, LookupError, TypeError) as e:
+            raise TraceError(
+                f"{self.path}: what names a block cannot be unpacked: {e}",
+                hint="the file was altered; import or ingest it again",
+            ) from e
+        return spans if len(spans) <= _MOST_SPANS else None
+
     def _decoded(self, query: str, size: int = CHUNK_ROWS) -> Iterator[Event]:
         names = self.names
+        for row in self._rows(query, size):
+            yield self._event(row, names)
+
+    def _rows(self, query: str, size: int = CHUNK_ROWS) -> Iterator[Row]:
         for chunk in self._stream(query, size):
             for first in range(0, chunk.num_rows, _DECODED_AT_ONCE):
                 rows = chunk.slice(first, _DECODED_AT_ONCE)
                 columns = [rows.column(name).to_pylist() for name in Row._fields]
-                for values in zip(*columns, strict=True):
-                    yield self._event(Row._make(values), names)
+                yield from map(Row._make, zip(*columns, strict=True))
 
     def _event(self, row: Row, names: StoredNames) -> Event:
         try:
@@ -286,7 +339,7 @@ class DuckTrace(Trace):
             said = dict(self._con.execute("SELECT key, value FROM meta").fetchall())
         version = self._check_version(said)
         for table in TABLES:
-            for column in table.columns:
+            for column in table.columns if version >= table.since else ():
                 kind = have.get((table.name, column.name))
                 if kind != column.type and version < SCHEMA_VERSION:
                     raise _older(self.path, said, version)

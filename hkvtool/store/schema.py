@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hkvtool.model.rows import DOMAINS
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 SEEN_SINCE = 3
 """The first version whose keyframes say what every block was, and not only how it stood."""
@@ -41,6 +41,8 @@ class Table:
     name: str
     doc: str
     columns: tuple[Column, ...]
+    since: int = 1
+    """The first version that has it; what an older trace lacks of it is read in another way."""
 
     @property
     def ddl(self) -> str:
@@ -139,6 +141,22 @@ data BLOB a byte that says how many bytes an integer has, 16 more where each is 
 """),
 )
 
+STRETCHES_TABLE = Table(
+    "stretches",
+    "Which stretches of a long trace name a block, so that its life is read without the rest of "
+    "the trace; empty where it is short. A lookup, resume or remap counts with every number in its "
+    "text; the end of a transfer, which names no block, does not count.",
+    _columns("""
+first BIGINT position from which the first of these stretches goes
+ends BIGINT[] position of the last event of each; there the next one begins
+chunk INTEGER which 16,384 block ids
+size INTEGER bytes before compression
+data BLOB ascending integers, packed as those of `keyframes`: the block id within the chunk times
+ 32, and the stretch
+"""),
+    since=4,
+)
+
 NAMES_OF = {
     "actor": "actor", "req": "req", "group": "group", "group2": "group", "pool": "pool",
     "pool2": "pool", "handle": "handle", "part": "part", "hashes": "hash",
@@ -148,7 +166,9 @@ NAMES_OF = {
 HOLDERS = ("touch", "free", "pin", "unpin")
 """Events whose `group2` is a holder that is no request, under `req`."""
 
-TABLES = (EVENTS_TABLE, NAMES_TABLE, KINDS_TABLE, META_TABLE, KEYFRAMES_TABLE)
+TABLES = (
+    EVENTS_TABLE, NAMES_TABLE, KINDS_TABLE, META_TABLE, KEYFRAMES_TABLE, STRETCHES_TABLE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,13 @@ from hkvtool.store.schema import (
     META,
     META_TABLE,
     NAMES_TABLE,
+    STRETCHES_TABLE,
     TABLES,
     Table,
 )
 from hkvtool.store.stored_names import stored
+from hkvtool.store.stretches import Named
+from hkvtool.store.stretches import Row as Stretches
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CHUNK_ROWS
 from hkvtool.store.views import VIEWS
@@ -53,6 +56,7 @@ class TraceWriter:
         self.summary = Summary()
         self._con: Connection = None
         self._uncommitted = 0
+        self._named = Named()
 
     def write(self, events: Iterable[Event], *, offset: int = 0) -> None:
         """Write events whose `pos` is counted on from `offset`."""
@@ -71,6 +75,7 @@ class TraceWriter:
             raise ValueError(f"pos {chunk.ints['pos'][0]} after {last}")
         self.summary.add(chunk)
         self._insert("events", chunk.record_batch())
+        self._tell(self._named.add(chunk))
         self._uncommitted += chunk.n
         if self._uncommitted >= _COMMITTED_ROWS:
             self._uncommitted = 0
@@ -81,6 +86,12 @@ class TraceWriter:
     def add_names(self, domain: str, first: int, names: Any) -> None:
         """Write the names of numbers from `first` on, an Arrow array of strings."""
         self._insert("names", names_batch(domain, first, names))
+
+    def _tell(self, rows: Iterable[Stretches]) -> None:
+        """Write which stretches name which blocks."""
+        told = list(rows)
+        if told:
+            self._insert("stretches", _rows_batch(STRETCHES_TABLE, told))
 
     def end_source(self, path: str) -> None:
         """Say that all events since the last source came from the file `path`."""
@@ -124,6 +135,7 @@ class TraceWriter:
             for first in range(0, len(known), CHUNK_ROWS):
                 self.add_names(domain, first, known[first : first + CHUNK_ROWS])
         self._insert("kinds", _rows_batch(KINDS_TABLE, self._kinds()))
+        self._tell(self._named.rest())
         facts = self.summary.facts(self.names)
         self._insert("meta", _rows_batch(META_TABLE, _facts(facts)))
         for view in VIEWS:
