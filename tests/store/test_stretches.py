@@ -52,7 +52,7 @@ def test_the_life_of_every_block_is_the_same_with_and_without(  # type: ignore[n
                     any(first <= m.event.pos <= last for first, last in spans or ())
                     for m in found if m.event.ev not in ("store_end", "load_end", "lease")
                 )  # fmt: skip
-    assert near == looked > 60
+    assert near == looked > 30
 
 
 def test_ends_of_many_transfers_are_found(jsonl, duckdb_of, fine, monkeypatch) -> None:  # type: ignore[no-untyped-def]
