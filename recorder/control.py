@@ -30,7 +30,9 @@ SOCKETS = "HKV_SOCKETS"
 _LOOK = 0.5
 """Seconds between two looks at the switch."""
 
-_PATIENCE = 5.0
+_PATIENCE = 20.0
+"""Seconds. A process that has begun to stop and is not heard of would have stopped unasked for."""
+
 _LONGEST = 4096
 
 _YOUNG = 60.0

@@ -20,7 +20,7 @@ from hkvtool.model.manifest import MANIFEST
 from hkvtool.model.recording import read_recording
 from hkvtool.model.recording_tail import BEHIND_NS
 from hkvtool.model.shipped import shipped
-from hkvtool.recorder import guard_beside, guarded
+from hkvtool.recorder import guard_beside, guard_following, guarded
 from hkvtool.recorder.guard_following import Following
 from hkvtool.recorder.guarded import Followed, Guarded, only_guarding
 from hkvtool.recorder.recording import Recording
@@ -145,9 +145,11 @@ def test_what_was_sealed_before_it_was_read_is_not_judged_and_said(
 
 
 def test_one_that_is_behind_says_so_and_that_it_has_caught_up(
-    recording: Recording, said: list[str]
+    recording: Recording, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long_ago = monotonic_ns() - 7_000_000_000
+    now = monotonic_ns()
+    monkeypatch.setattr(guard_following, "monotonic_ns", lambda: now)
+    long_ago = now - 7_000_000_000
     following = Following(recording.folder, said.append)
     story = [{**alloc("a", 1), "ts": long_ago}, {**free("a", 1), "ts": long_ago}] * 2000
     assert not judged(recording, following, [*BEGIN, *story])
@@ -175,7 +177,7 @@ def test_a_second_process_starts_no_second_guard(tmp_path: Path) -> None:
         assert first is not None and second is not None
         assert first.process is not None and second.process is None
         first.wait()
-    assert first.process.wait(20) == 0
+    assert first.process.wait(60) == 0
 
 
 @pytest.fixture
@@ -209,7 +211,7 @@ def test_what_nobody_asked_to_record_leaves_nothing_behind() -> None:
     place = Path(watched.recorded.folder)
     assert place.is_dir()
     watched.close()
-    until = monotonic() + 20
+    until = monotonic() + 60
     while place.parent.exists() and monotonic() < until:
         sleep(0.05)
     assert not place.parent.exists()
