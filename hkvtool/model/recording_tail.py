@@ -93,9 +93,6 @@ class RecordingTail:
 
     def _merged(self, now: int | None) -> Iterator[Told]:
         """What is old enough that nothing before it can come any more."""
-        if now is not None and len({key[:3] for key in self._rings}) < 2:
-            # Who is alone does not wait; who came while it was read may have told of what is older.
-            self._look_around()
         writers: dict[tuple[int, int, int], list[_Ring]] = {}
         for key in sorted(self._rings):
             writers.setdefault(key[:3], []).append(self._rings[key])

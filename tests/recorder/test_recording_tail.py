@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hkvtool.model.recording import read_recording
-from hkvtool.model.recording_tail import RecordingTail, _Ring
+from hkvtool.model.recording_tail import RecordingTail
 from hkvtool.model.ring_format import Policy
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.sealer import Sealer
@@ -136,36 +136,6 @@ def test_threads_in_order_of_time_while_they_write(tmp_path: Path) -> None:
     assert times == sorted(times) and len({e.actor for e in found if e.ev == "write"}) == 3
     whole = list(read_recording(folder, rows_of=segment_rows))
     assert [dict(e.data) for e in found] == [dict(e.data) for e in whole]
-
-
-def test_who_begins_while_another_is_read_is_told_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "r.hkv"
-    recording = start(folder)
-    tail = RecordingTail(folder, segment_rows)
-
-    def emit(step: int) -> None:
-        recording.emit("write", step=step, group="kv", blocks=[1])
-
-    read = _Ring.read
-    late = [threading.Thread(target=emit, args=(1,))]
-
-    def reading(ring: _Ring, *args: Any, **named: Any) -> None:
-        if late:
-            other = late.pop()
-            other.start()
-            other.join()
-            emit(2)
-        read(ring, *args, **named)
-
-    monkeypatch.setattr(_Ring, "read", reading)
-    emit(0)
-    found = all_of(tail)
-    assert not late
-    recording.close()
-    found += all_of(tail)
-    assert [e["step"] for e in found if e.ev == "write"] == [0, 1, 2]
 
 
 @pytest.mark.usefixtures("at_once")
