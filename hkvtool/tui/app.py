@@ -229,6 +229,11 @@ class Tui(Asking):
         if side.display:
             side.put(list(self._block_lines(side.width)))
 
+    def show_map(self) -> None:
+        """Draw the map alone, where nothing else changes: what it looks like."""
+        if self.current == "map" and self.look is not None and self.drawable:
+            self._show_map()
+
     def _show_map(self) -> None:
         look, widget = self.look, self.query_one("#mosaic", MapView)
         assert look is not None
@@ -357,8 +362,7 @@ class Tui(Asking):
         self.choose_block(message.block)
 
     def on_map_view_resized(self) -> None:
-        if self.current == "map" and self.look is not None:
-            self.show_view()
+        self.show_map()
 
     def on_axis_view_scrubbed(self, message: AxisView.Scrubbed) -> None:
         self.go(message.pos)
@@ -437,12 +441,12 @@ class Tui(Asking):
         if self.look is not None:
             now = self.map_view(self.query_one("#mosaic", MapView)).zoom
             self.zoom = max(0, min(MOST_ZOOM, now + by))
-            self.show_view()
+            self.show_map()
 
     def action_zoom_fit(self) -> None:
         """Zoom so that everything is seen."""
         self.zoom = self._fitting = None
-        self.show_view()
+        self.show_map()
 
     def action_colouring(self) -> None:
         """Colour by the next thing."""
@@ -450,7 +454,7 @@ class Tui(Asking):
 
         at = COLOURINGS.index(self.colouring)
         self.colouring = COLOURINGS[(at + 1) % len(COLOURINGS)]
-        self.show_view()
+        self.show_map()
 
     def action_theme(self) -> None:
         """Dark or light."""

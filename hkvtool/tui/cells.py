@@ -74,11 +74,29 @@ def of_blocks(
     return Cells(chars, glyphs, styles)
 
 
-def of_stretches(
-    seen: o.Overview, per: int, *, colouring: str = "form", faults: Any = None, inside: Any = None
-) -> Cells:
-    """One cell for every `per` neighbours: the commonest hue and form among those that hold
-    something, shaded by how many do; solid where at least half of them could be resumed from."""
+class Counts(NamedTuple):
+    """What is in each of some stretches of neighbours: one row of each array a cell, of `hues` and
+    `forms` one a number of a hue or form."""
+
+    hues: Any
+    forms: Any
+    fine: Any
+    loading: Any
+    doubt: Any
+    size: Any
+
+    def fewer(self, times: int) -> Counts:
+        """So many neighbouring cells as one."""
+        starts = np.arange(0, self.size.shape[-1], times)
+        return Counts(*(np.add.reduceat(column, starts, axis=-1) for column in self))
+
+    def part(self, first: int, end: int) -> Counts:
+        """Some of the cells."""
+        return Counts(*(column[..., first:end] for column in self))
+
+
+def counted(seen: o.Overview, per: int, *, colouring: str = "form", inside: Any = None) -> Counts:
+    """How many of every `per` neighbours are what."""
     count = len(seen.blocks)
     cells = -(-count // per)
     known = seen.flags & o.KNOWN > 0
@@ -102,24 +120,33 @@ def of_stretches(
         return found
 
     by_hue = by(hue)
-    by_form = by_hue if colouring == "form" else by(seen.form)
-    held, fine = by_hue.sum(axis=0), per_cell(good)
-    loading = per_cell(content & (seen.flags & o.LOADING > 0))
-    doubt = per_cell((seen.flags & o.NAMED > 0) & ~known)
-    form = by_form.argmax(axis=0)
-    solid = 2 * fine >= np.maximum(held, 1)
     size = np.full(cells, per)
     size[-1:] = count - (cells - 1) * per if cells else per
-    shade = np.clip(p.SHADES - np.ceil(held * p.SHADES / np.maximum(size, 1)), 0, p.SHADES - 1)
+    return Counts(
+        by_hue, by_hue if colouring == "form" else by(seen.form), per_cell(good),
+        per_cell(content & (seen.flags & o.LOADING > 0)),
+        per_cell((seen.flags & o.NAMED > 0) & ~known), size,
+    )  # fmt: skip
+
+
+def of_stretches(counts: Counts, faults: Any = None) -> Cells:
+    """One cell for each stretch: the commonest hue and form among those that hold something, shaded
+    by how many do; solid where at least half of them could be resumed from. `faults` are the cells
+    in which a finding names a block."""
+    held = counts.hues.sum(axis=0)
+    form = counts.forms.argmax(axis=0)
+    solid = 2 * counts.fine >= np.maximum(held, 1)
+    shade = np.clip(
+        p.SHADES - np.ceil(held * p.SHADES / np.maximum(counts.size, 1)), 0, p.SHADES - 1
+    )
     chars = np.where(solid, _UPPER[form], _LOWER[form]).astype(np.uint32)
-    styles = np.where(solid, SOLID, HOLLOW) + by_hue.argmax(axis=0) * p.SHADES + shade
-    chars[2 * loading > held] = ord(p.PENDING)
-    none = held == 0
-    chars[none] = np.where(doubt > 0, ord(p.UNSURE), ord(p.EMPTY))[none]
-    styles[none] = np.where(doubt > 0, UNSURE, EMPTY)[none]
+    styles = np.where(solid, SOLID, HOLLOW) + counts.hues.argmax(axis=0) * p.SHADES + shade
+    chars[2 * counts.loading > held] = ord(p.PENDING)
+    none, doubt = held == 0, counts.doubt > 0
+    chars[none] = np.where(doubt, ord(p.UNSURE), ord(p.EMPTY))[none]
+    styles[none] = np.where(doubt, UNSURE, EMPTY)[none]
     if faults is not None:
-        named = per_cell(faults) > 0
-        chars[named], styles[named] = ord(p.FAULT), FAULT
+        chars[faults], styles[faults] = ord(p.FAULT), FAULT
     return Cells(chars, chars, styles.astype(np.uint16))
 
 

@@ -27,6 +27,9 @@ one puts four times as many into a cell."""
 
 MOST_ZOOM = 10
 
+COARSE = 4**5
+"""Blocks a cell from which on a whole pool is counted at once."""
+
 _ROWS_AT_ONCE = 16
 """Rows whose cells are made together."""
 
@@ -173,24 +176,47 @@ class Mosaic:
 
     def _part(self, pool: int, number: int) -> c.Cells:
         if (pool, number) not in self._cells:
-            one, per = self.pools[pool], self.view.per
-            size = _ROWS_AT_ONCE * self.view.across * per
-            here = slice(number * size, (number + 1) * size)
-            seen = o.Overview(*(column[here] for column in one.seen))
-            faults, reserved = self._marked(pool)
-            inside = None if one.inside is None else one.inside[here]
-            faults = None if faults is None else faults[here]
-            if per == 1:
-                made = c.of_blocks(
-                    seen, self.now, colouring=self.view.colouring, faults=faults, inside=inside,
-                    reserved=None if reserved is None else reserved[here],
-                )  # fmt: skip
-            else:
-                made = c.of_stretches(
-                    seen, per, colouring=self.view.colouring, faults=faults, inside=inside
-                )
+            cells = _ROWS_AT_ONCE * self.view.across
+            first, end = number * cells, (number + 1) * cells
+            made = self._blocks(pool, first, end) if self.view.per == 1 else (
+                self._stretches(pool, first, end)
+            )  # fmt: skip
             self._cells[pool, number] = made
         return self._cells[pool, number]
+
+    def _blocks(self, pool: int, first: int, end: int) -> c.Cells:
+        """Some cells that are a block each."""
+        one, here = self.pools[pool], slice(first, end)
+        faults, reserved = self._marked(pool)
+        return c.of_blocks(
+            o.Overview(*(column[here] for column in one.seen)), self.now,
+            colouring=self.view.colouring,
+            faults=None if faults is None else faults[here],
+            inside=None if one.inside is None else one.inside[here],
+            reserved=None if reserved is None else reserved[here],
+        )  # fmt: skip
+
+    def _stretches(self, pool: int, first: int, end: int) -> c.Cells:
+        """Some cells that are many blocks each. Where these are very many, all of the pool is on a
+        few screens, and is counted once for every zoom."""
+        one, per, colouring = self.pools[pool], self.view.per, self.view.colouring
+        if per >= COARSE:
+            if colouring not in one.coarse:
+                one.coarse[colouring] = c.counted(
+                    one.seen, COARSE, colouring=colouring, inside=one.inside
+                )
+            counts = one.coarse[colouring].fewer(per // COARSE).part(first, end)
+        else:
+            here = slice(first * per, end * per)
+            seen = o.Overview(*(column[here] for column in one.seen))
+            inside = None if one.inside is None else one.inside[here]
+            counts = c.counted(seen, per, colouring=colouring, inside=inside)
+        faults = self._marked(pool)[0]
+        if faults is None:
+            return c.of_stretches(counts)
+        marked = np.zeros(len(counts.size), bool)
+        marked[np.flatnonzero(faults[first * per : end * per]) // per] = True
+        return c.of_stretches(counts, marked)
 
     def _marked(self, pool: int) -> tuple[Any, Any]:
         """Masks of the blocks that findings name, and of those that are never handed out."""

@@ -59,6 +59,8 @@ class PoolSeen:
     reserved: frozenset[int]
     seen: Overview
     inside: Any = None
+    coarse: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What is in stretches of many blocks, by what the colour stands for, once it was counted."""
 
     @cached_property
     def counts(self) -> Counts:
