@@ -19,8 +19,9 @@ from hkvtool.model.recording import ENGINES_PREFIX
 
 _MOST = 4096
 _SLOT_BYTES = 16
-_PATIENCE_S = 0.5
-"""Choosing takes others some microseconds; an engine does not wait for one that was stopped."""
+_PATIENCE_S = 10.0
+"""Choosing takes others some microseconds, on a busy machine seconds; for one that was stopped an
+engine does not wait. Who goes on without a number is taken for another engine."""
 
 
 class EngineNumbers:

@@ -33,6 +33,9 @@ if importlib.util.find_spec("vllm") is not None:
         VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1", VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="ERROR",
         OMP_NUM_THREADS="1", VLLM_PLUGINS="",
+        # An engine looks for a free port, and binds it later: from here on, where the system gives
+        # none to anybody, and another process of tests looks elsewhere.
+        VLLM_PORT=str(10_000 + os.getpid() % 400 * 50),
     )  # fmt: skip
 
 

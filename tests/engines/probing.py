@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from engines.served import Served
+from engines.served import PATIENCE, Served
 from hkvtool.probe.kept import Kept
 from hkvtool.probe.load import Limits, Load
 from hkvtool.probe.outcome import absences, cold_again, outcome
@@ -30,7 +30,7 @@ def probed(
 ) -> dict[str, Any]:  # fmt: skip
     """The report of a probe, as JSON has it."""
     load = Load(Limits(requests=requests, seconds=7200))
-    survey, dialect = begin(Server(server.url), load, "", _VOCABULARY)
+    survey, dialect = begin(Server(server.url, timeout=PATIENCE), load, "", _VOCABULARY)
     shape = Shape(
         length=length, output=4, boundaries=(Boundary("block", survey.block), Boundary("window", 64)),
         filler=int(survey.cache * 1.25), vocabulary=_VOCABULARY,

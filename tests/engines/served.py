@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,6 @@ def served(
     write_tokenizer(place)
     broken = folder / "broken"
     broken.write_text("")
-    port = free_port()
     environ = dict(
         os.environ, BROKEN_FILE=str(broken), HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1", VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="WARNING",
@@ -68,15 +67,25 @@ def served(
         args = (*args, "--kv-transfer-config", json.dumps(_OFFLOAD))
     command = [
         *recorded, sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(place),
-        "--served-model-name", model, "--host", "127.0.0.1", "--port", str(port),
+        "--served-model-name", model, "--host", "127.0.0.1",
         "--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4",
         "--enable-prompt-tokens-details", "--enable-prefix-caching", *_flags(options), *args,
     ]  # fmt: skip
+    with started(folder, command, environ, broken) as server:
+        yield server
+
+
+@contextmanager
+def started(
+    folder: Path, command: Sequence[str], environ: Mapping[str, str], broken: Path
+) -> Iterator[Served]:
+    """The server that a command starts on a port that it is given, once it answers."""
     log = folder / "server.log"
-    with log.open("wb") as out:
+    with own_port() as port, log.open("wb") as out:
         process = subprocess.Popen(
-            command, env=environ, stdout=out, stderr=out, cwd=folder, start_new_session=True
-        )
+            [*command, "--port", str(port)], env=environ, stdout=out, stderr=out, cwd=folder,
+            start_new_session=True,
+        )  # fmt: skip
         try:
             wait_for(port, process, log)
             yield Served(f"http://127.0.0.1:{port}", process, broken)
@@ -100,10 +109,14 @@ def _flags(options: dict[str, object]) -> list[str]:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@contextmanager
+def own_port() -> Iterator[int]:
+    """A port for a server that a test starts, which nobody else is given until the test is done with
+    it: it stays bound here as well, and who listens on it gets all that comes."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 pytest.importorskip("transformers.generation.continuous_batching.cache_allocators")
 
 import transformers
+from transformers.generation.continuous_batching.continuous_api import ContinuousBatchProcessor
 
 from hkvtool.model.errors import HkvError
 from hkvtool.recorder.transformers import choke_points
@@ -58,25 +63,49 @@ def test_an_engine_that_is_another_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert attach_report().evidence == ("step", "layout")
 
 
-def test_a_late_attach_begins_with_what_is_there() -> None:
-    folded = Folded()
-    asked = engine.prompts(4)
-    with engine.manager(engine.model("qwen3"), engine.settings(), new_tokens=200) as running:
-        running.add_requests(asked[:3], max_new_tokens=200)
-        while (
-            running.batch_processor is None or not running.batch_processor.scheduler.active_requests
-        ):
-            assert running.is_running()
+class Held:
+    """Has the thread that generates stand still after some steps until somebody pauses it: whoever
+    comes while it is at work comes at that step, on any machine."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *steps: int) -> None:
+        self.reached = {step: threading.Event() for step in steps}
+        self.count = 0
+        inner = ContinuousBatchProcessor.update_batch
+
+        def update(processor: Any) -> Any:
+            done = inner(processor)
+            self.count += 1
+            reached = self.reached.get(self.count)
+            if reached is not None:
+                reached.set()
+                while not processor.background_thread_status.is_pause_requested():
+                    time.sleep(0.001)
+            return done
+
+        patch.setattr(ContinuousBatchProcessor, "update_batch", update)
+
+    @contextmanager
+    def at(self, running: Any, step: int) -> Iterator[None]:
+        assert self.reached[step].wait(engine.PATIENCE)
         with running.pause():
+            yield
+
+
+def test_a_late_attach_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = Folded()
+    held = Held(monkeypatch, 5, 30)
+    with engine.manager(engine.model("qwen3"), engine.settings(), new_tokens=40) as running:
+        engine.ask(running, engine.prompts(3), max_new_tokens=40)
+        with held.at(running, 5):
+            assert len(running.batch_processor.scheduler.active_requests) == 3
             hooks = attach(folded)
             cache = running.batch_processor.cache
             assert not list(differences(folded, cache, tables=False))
-        while len([e for e in folded.events if e["ev"] == "retire"]) < 20:
-            assert running.is_running()
-        with running.pause():
+        with held.at(running, 30):
             assert not list(differences(folded, cache, tables=False))
             hooks.remove()
     assert not hooks.failed
+    assert sum(e["ev"] == "retire" for e in folded.events) >= 20
     assert "state" in {e["ev"] for e in folded.events}
     assert not [f for f in folded.checked().findings if f.severity == "error"]
 
@@ -118,11 +147,13 @@ def everything(made: Any) -> None:
     with engine.pinless(), engine.manager(
         made, engine.settings(num_blocks=20, cpu_offload_space=0.01), new_tokens=30
     ) as running:  # fmt: skip
-        running.add_requests(asked, max_new_tokens=30)
+        engine.ask(running, asked, max_new_tokens=30)
         done = engine.results(running, len(asked))
         state = running.batch_processor
-        running.cancel_request(running.add_request(asked[0], max_new_tokens=30))
-        running.add_request(asked[1], max_new_tokens=2)
+        with running.pause():
+            # Both come with the request that is cancelled: it is not through before it is.
+            running.cancel_request(running.add_request(asked[0], max_new_tokens=30))
+            running.add_request(asked[1], max_new_tokens=2)
         engine.results(running, 1)
         with running.pause():
             aside = type("State", (), {"is_cpu_offloaded": False, "request_id": "none"})()

@@ -24,7 +24,7 @@ class TestTransformers(AdapterConformance):
             engine.model("qwen3"), engine.settings(num_blocks=24), new_tokens=8
         ) as running:
             for wave in (asked[:2], asked[2:], asked[:1]):
-                running.add_requests(wave, max_new_tokens=8)
+                engine.ask(running, wave, max_new_tokens=8)
                 done = engine.results(running, len(wave))
                 with running.pause():
                     books = books_of(running.batch_processor.cache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -28,6 +28,8 @@ class Watched:
         self.guard = Guard(Mode.LOG)
         self.steps = 0
         self.wrong: list[str] = []
+        self.then: dict[int, Callable[[], None]] = {}
+        """What is done in the engine's own thread once it has been compared so often."""
         self.hooks = attach(self._take)
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -37,6 +39,7 @@ class Watched:
     def compare(self, cache: Any) -> None:
         self.steps += 1
         self.wrong += differences(self.folded, cache)
+        self.then.pop(self.steps, lambda: None)()
 
     @property
     def kinds(self) -> Counter[str]:
@@ -136,13 +139,17 @@ def test_a_full_cache_puts_requests_aside(kind: str, watched: Watched) -> None:
 
 def test_cancelled_requests_end(watched: Watched) -> None:
     with engine.manager(engine.model("gemma3"), engine.settings(), new_tokens=200) as running:
-        names = [running.add_request(p, max_new_tokens=200) for p in engine.prompts(3)]
-        while watched.kinds["retire"] < 4:
-            assert running.is_running()
-        for name in names:
-            running.cancel_request(name)
-        while watched.kinds["abort"] < 3:
-            assert running.is_running()
+        names: list[str] = []
+
+        def cancel() -> None:
+            for name in names:
+                running.cancel_request(name)
+
+        # While they generate: the thread itself asks, and hears of it before its next step.
+        watched.then[16] = cancel
+        names += engine.ask(running, engine.prompts(3), max_new_tokens=200)
+        engine.until(running, lambda: watched.kinds["abort"] == 3)
+    assert watched.kinds["retire"] >= 4 and not watched.kinds["finish"]
     quiet(watched)
 
 
@@ -178,9 +185,10 @@ def test_random_load(kind: str, seed: int, watched: Watched) -> None:
         ), new_tokens=20,
     ) as running:  # fmt: skip
         count = 24
-        for _ in range(count):
-            tail = [rng.randrange(3, 128) for _ in range(rng.randrange(0, 30))]
-            running.add_request(rng.choice(heads) + tail, max_new_tokens=rng.randrange(1, 24))
-        engine.results(running, count, 120)
+        with running.pause():
+            for _ in range(count):
+                tail = [rng.randrange(3, 128) for _ in range(rng.randrange(0, 30))]
+                running.add_request(rng.choice(heads) + tail, max_new_tokens=rng.randrange(1, 24))
+        engine.results(running, count)
     quiet(watched)
     assert watched.steps > 60

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from engines.served import PATIENCE, end
 from hkvtool.analyzers.check import Check
 from hkvtool.analyzers.context import Context
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
-from hkvtool.model.recording import Stage, is_recording, read_recording
-from hkvtool.model.recording_tail import RecordingTail
+from hkvtool.model.recording import Stage, read_recording
+from hkvtool.model.recording_tail import BEHIND_NS, RecordingTail
 from hkvtool.store.derive_reads import Deriving, derive_reads
 
 HERE = Path(__file__).parent
+
+ROUNDS = 12
 
 PROGRAM = """
 import sys
@@ -28,9 +32,13 @@ if __name__ == "__main__":
     engine = make_engine(Path(sys.argv[1]), "gemma3")
     chance = Random(1)
     base = [chance.randrange(5, 120) for _ in range(160)]
-    for n in range(12):
+    for n in range(int(sys.argv[2])):
+        print("idle", flush=True)
+        sys.stdin.readline()
         rest = [chance.randrange(5, 120) for _ in range(20)]
         generate(engine, [base[: chance.choice([64, 96, 160])] + rest for _ in range(3)])
+    print("idle", flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -38,40 +46,61 @@ def no_segments(*_: Any) -> Any:
     raise AssertionError("nobody seals this")
 
 
+class Tail(RecordingTail):
+    """Reads all the time, and gives what was recorded up to a moment when the engine was idle. Of
+    processes at work one may be interrupted between an event and telling of it, for any time, and
+    then what it tells has a place behind what others tell."""
+
+    idle = 0
+
+    def _merged(self, now: int | None) -> Any:
+        return super()._merged(None if now is None else self.idle + BEHIND_NS)
+
+
 def test_followed_while_it_runs(tmp_path: Path) -> None:
     program, folder = tmp_path / "program.py", tmp_path / "t.hkv"
     program.write_text(PROGRAM)
     path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
     running = subprocess.Popen(
-        [sys.executable, str(program), str(tmp_path)], cwd=tmp_path, stderr=subprocess.DEVNULL,
+        [sys.executable, str(program), str(tmp_path), str(ROUNDS)], cwd=tmp_path,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True,
         env={**os.environ, "PYTHONPATH": path, "HKV_RECORD": str(folder),
              "VLLM_PLUGINS": "hkvtool", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
     )  # fmt: skip
+    assert running.stdin is not None and running.stdout is not None
     try:
-        end = time.monotonic() + 300
-        while not is_recording(folder) and running.poll() is None and time.monotonic() < end:
-            time.sleep(0.05)
-        tail, deriving, seen = RecordingTail(folder, no_segments), Deriving(), Evidence()
+        assert running.stdout.readline() == b"idle\n"
+        tail, deriving, seen = Tail(folder, no_segments), Deriving(), Evidence()
         events: list[Event] = []
         judge: Check | None = None
-        grown = 0
-        while time.monotonic() < end:
+
+        def read() -> None:
+            nonlocal judge
             found = [e for raw in tail.more(4096) for e in deriving.of(raw)]
             for event in found:
                 seen.see(event)
                 judge = judge or Check(Context(seen))
                 judge.count += 1
                 judge.event(event)
-            events += found
-            running_still = tail.count.stage is Stage.RECORDING
-            grown += bool(found) and running_still
-            if not running_still and not tail.waiting:
-                break
-            time.sleep(0.1)
-        assert running.wait(60) == 0
+            events.extend(found)
+
+        for number in range(ROUNDS + 1):
+            # What is told to be over is recorded.
+            tail.idle = time.monotonic_ns()
+            read()
+            assert sum(e.ev == "finish" for e in events) == 3 * number
+            assert tail.count.stage is Stage.RECORDING and not tail.waiting
+            running.stdin.write(b"go on\n")
+            running.stdin.flush()
+            while number < ROUNDS and not select.select([running.stdout], [], [], 0.05)[0]:
+                read()
+            assert running.stdout.readline() == (b"idle\n" if number < ROUNDS else b"")
+        assert running.wait(PATIENCE) == 0
+        read()
+        assert tail.count.stage is Stage.COMPLETE and not tail.waiting
     finally:
-        running.kill()
-    assert grown > 1, "it was followed, not read at its end"
+        end(running)
     whole = list(derive_reads(read_recording(folder)))
     assert _told(events) == _told(whole)
     assert len(events) > 1000 and not tail.count.rings.dropped and not tail.count.unreadable

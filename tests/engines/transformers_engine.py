@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -16,6 +17,9 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 WINDOW, PAGE = 16, 8
+
+PATIENCE = 300.0
+"""Seconds that what will come may take, however busy the machine is."""
 
 
 def model(kind: str, window: int = WINDOW) -> Any:
@@ -83,18 +87,35 @@ def manager(
         yield running
 
 
-def results(running: Any, count: int, seconds: float = 60.0) -> dict[str, Any]:
+def ask(running: Any, asked: Sequence[Sequence[int]], **options: Any) -> list[str]:
+    """Send prompts that come all at once: whatever the thread that generates was doing, none of
+    them is computed before all are there."""
+    with running.pause():
+        names: list[str] = running.add_requests([list(p) for p in asked], **options)
+    return names
+
+
+def results(running: Any, count: int) -> dict[str, Any]:
     """That many finished requests."""
     found: dict[str, Any] = {}
-    for _ in range(int(seconds / 0.05)):
+    until = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < until:
         result = running.get_result(timeout=0.05)
         if result is not None and result.is_finished():
             found[result.request_id] = result
-        if len(found) == count:
-            return found
-        if not running.is_running():
+        elif result is None and not running.is_running():
             raise AssertionError(running.background_thread_status.fatal_error)
-    raise AssertionError(f"{len(found)} of {count} requests finished")
+    assert len(found) == count, f"{len(found)} of {count} requests finished"
+    return found
+
+
+def until(running: Any, come: Callable[[], bool]) -> None:
+    """Wait until something has happened in the thread that generates."""
+    end = time.monotonic() + PATIENCE
+    while not come():
+        assert running.is_running(), running.background_thread_status.fatal_error
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.005)
 
 
 def generate(
@@ -104,14 +125,12 @@ def generate(
     """Run prompts in waves; `tamper` is given the cache before the first."""
     done: dict[str, Any] = {}
     with manager(made, settings(**changes), new_tokens=new_tokens, sequences=sequences) as running:
-        while running.batch_processor is None:
-            if not running.is_running():
-                raise AssertionError(running.background_thread_status.fatal_error)
         if tamper is not None:
-            tamper(running.batch_processor.cache)
+            with running.pause():
+                tamper(running.batch_processor.cache)
         for wave in range(waves):
-            part = [list(p) for p in asked[wave::waves]]
-            running.add_requests(part, max_new_tokens=new_tokens)
+            part = asked[wave::waves]
+            ask(running, part, max_new_tokens=new_tokens)
             done |= results(running, len(part) * sequences)
     return done
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from engines.served import BROKEN, Served, end, free_port, wait_for, write_tokenizer
+from engines.served import BROKEN, Served, started, write_tokenizer
 
 NEEDED = ("fastapi", "uvicorn", "uvloop", "jsonschema")
 """What its server imports beyond its cache and scheduler."""
@@ -60,18 +59,9 @@ def served(folder: Path) -> Iterator[Served]:
         TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1", SGLANG_PLUGINS="none",
         SGLANG_USE_CPU_ENGINE="1", PYTHONPATH=os.pathsep.join(filter(None, path)),
     )  # fmt: skip
-    port = free_port()
     command = [
         sys.executable, "-m", "sglang.launch_server", "--model-path", str(place),
-        "--host", "127.0.0.1", "--port", str(port), *_FLAGS,
+        "--host", "127.0.0.1", *_FLAGS,
     ]  # fmt: skip
-    log = folder / "server.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, env=environ, stdout=out, stderr=out, cwd=folder, start_new_session=True
-        )
-        try:
-            wait_for(port, process, log)
-            yield Served(f"http://127.0.0.1:{port}", process, broken)
-        finally:
-            end(process)
+    with started(folder, command, environ, broken) as server:
+        yield server

@@ -40,7 +40,7 @@ engine.match(list(range(40)))
 def run(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", text], env={**os.environ, **environment}, capture_output=True,
-        text=True, check=True, timeout=300,
+        text=True, check=True, timeout=900,
     )  # fmt: skip
 
 
