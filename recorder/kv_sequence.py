@@ -21,6 +21,10 @@ MOST_HELD_BYTES = 256 << 20
 """What is kept back while a gap may still close."""
 
 
+_SELDOM = 60.0
+"""Seconds of silence after which it is asked whether there is nothing new, at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Apply:
     """Take this batch next."""
@@ -72,7 +76,7 @@ class Sequence:
     `patience` is for how many seconds a gap may close by itself or by a replay. `can_replay` says
     whether somebody can be asked: then `wanted` is the number to ask from, and the answers go to
     `replayed` and `replay_ended`. What is lost last leaves no gap, so after `patience` seconds of
-    silence it is asked for once more. `stamp` reads when a batch was published, which tells a
+    silence it is asked for, and then ever more rarely. `stamp` reads when a batch was published, which tells a
     restarted publisher's batch from a late one; None where it cannot be read.
     """
 
@@ -97,6 +101,7 @@ class Sequence:
         self._asked = False
         self._moved = False
         self._quiet_since: float | None = None
+        self._quiet_for = self.patience
 
     def begin(self, now: float) -> None:
         """Ask for what was published before, where somebody can be asked."""
@@ -164,8 +169,9 @@ class Sequence:
     def _ask_for_the_last(self, now: float) -> None:
         """Nothing is missing as far as anybody can see, and nothing comes."""
         if self.can_replay and self._quiet_since is not None:
-            if now - self._quiet_since >= self.patience:
-                self._quiet_since = None
+            if now - self._quiet_since >= self._quiet_for:
+                self._quiet_for = min(2 * self._quiet_for, max(_SELDOM, self.patience))
+                self._quiet_since = now
                 self.wanted, self._since = self._before_next(), now
 
     def end(self, now: float) -> list[Step]:
@@ -191,7 +197,7 @@ class Sequence:
             if not replayed:
                 self.counts.twice += 1
             return []
-        self._quiet_since = now
+        self._quiet_since, self._quiet_for = now, self.patience
         if replayed:
             self._gave.add(number)
         elif self._held and number < self._highest:

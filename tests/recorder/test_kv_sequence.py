@@ -135,12 +135,24 @@ def test_what_is_lost_last_is_asked_for_once_it_is_quiet() -> None:
     assert taken.due(1.4) == [] and taken.wanted is None
     assert taken.due(1.6) == [] and taken.wanted == 1
     assert applied(serve(taken, publisher, 1.7)) == [2, 3]
-    # Asked until nothing is new, and not again before something is.
+    # Asked again when nothing comes, ever more rarely.
     assert taken.due(2.8) == [] and applied(serve(taken, publisher, 2.8)) == []
-    assert taken.due(9.0) == [] and taken.wanted is None
+    assert taken.due(4.7) == [] and taken.wanted is None
+    publisher.publish()
+    assert taken.due(4.9) == [] and applied(serve(taken, publisher, 4.9)) == [4]
     taken.arrive(*publisher.publish(), 9.5)
     taken.due(10.6)
-    assert taken.wanted == 4 and taken.counts.lost == 0
+    assert taken.wanted == 5 and taken.counts.lost == 0
+
+
+def test_who_is_silent_for_long_is_asked_now_and_then() -> None:
+    taken, publisher, asked = sequence(can_replay=True), Publisher(), 0
+    taken.arrive(*publisher.publish(), 0.0)
+    for second in range(3600):
+        taken.due(float(second))
+        asked += taken.wanted is not None
+        assert serve(taken, publisher, float(second)) == []
+    assert 60 <= asked <= 70
 
 
 def test_what_is_published_after_an_empty_answer_and_not_heard_is_asked_for() -> None:
