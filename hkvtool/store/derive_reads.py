@@ -5,7 +5,8 @@ token, how many tokens, and what changed in their block tables. From that every 
 
 - attention writes the step's tokens, then reads the history, of a window only what is in it;
 - a recurrent layer reads the state at the start, then writes the one at the end;
-- blocks to be cleared and copies on write come before all of it.
+- blocks to be cleared and copies on write come before all of it;
+- a store takes the tokens that its blocks stand for in the request's table.
 
 They stand where the worker begins the step, if it says so (a `buffer` event that reads
 `block_table`), else right behind the `dispatch`. A `dispatch` without `reqs` goes on with those of
@@ -21,6 +22,7 @@ from typing import Any
 from hkvtool.model.event import Event
 from hkvtool.model.recording import STEP_BITS
 from hkvtool.store.rounds import Rounds
+from hkvtool.store.stored_runs import Runs
 
 Data = dict[str, Any]
 
@@ -29,6 +31,9 @@ BLOCK_TABLE = "block_table"
 
 FORGOTTEN = 64
 """Steps that no worker ever began, of those that were dispatched so long ago."""
+
+REMEMBERED = 256
+"""Requests that are over whose tables are kept: a store may begin a step or two behind the end."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,9 @@ class Reads:
         self._last: dict[int, _Batch] = {}
         """What each engine did last, by what the numbers of its steps begin with."""
         self._waiting: dict[int, _Batch] = {}
+        self._ended: dict[str, dict[int, list[int]]] = {}
+        """Tables of the latest requests that are over: what they hold may still be stored."""
+        self._runs = Runs()
         self._worker = False
 
     def follow(self, event: Event) -> tuple[Data | None, list[Data]]:
@@ -85,7 +93,11 @@ class Reads:
         if ev == "group":
             self._declare(event.data)
         elif ev in ("finish", "abort"):
-            self._held.pop(str(event.req), None)
+            self._end(str(event.req))
+        elif ev == "store_begin":
+            return self._runs.begun(event, *self._table(event))
+        elif ev == "store_end":
+            return None, self._runs.ended(event)
         elif ev == "state" and "round" not in event:
             # Recording begins, or goes on: what these have was changed unseen.
             for owner in event.get("owners") or ():
@@ -95,6 +107,25 @@ class Reads:
             if event.get("op") == "read":
                 return None, self._run(event.step)
         return None, []
+
+    def _end(self, req: str) -> None:
+        held = self._held.pop(req, None)
+        if held is not None:
+            self._ended.pop(req, None)
+            self._ended[req] = held
+            if len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+
+    def _table(self, event: Event) -> tuple[list[int], int]:
+        """The blocks of a request in a group, in the order of their tokens, and the tokens of
+        each; nothing where they were never told."""
+        req, name = str(event.req), event.get("group")
+        for number, table in self._tables.items():
+            for group in self._groups.get(table, ()):
+                if group.name == name:
+                    held = self._held.get(req) or self._ended.get(req) or {}
+                    return held.get(number, []), group.unit
+        return [], 0
 
     def before(self, event: Event) -> list[Data]:
         """Accesses that come before an event: those of a step that ends and never told that it

@@ -49,7 +49,7 @@ class Transfers:
         """A job begins: one transfer for each group."""
         if not self._declared:
             self._declared = True
-            self.hooks.tell.event(
+            self.tell(
                 {"ev": "pool", "pool": self.tier, "medium": "cpu", "blocks": _MANY, "actor": WORKER}
             )  # fmt: skip
         ids, far_ids = _ids(near) or [], _ids(far)
@@ -81,10 +81,14 @@ class Transfers:
             chunks += used
             if not self.recurrent[i]:
                 unit = self.units[i]
-                event["tokens"] = [first * unit, (first + size) * unit]
+                if kind == "load" or size == 1:
+                    event["tokens"] = [first * unit, (first + size) * unit]
+                else:
+                    # What is stored already is left out between them: the table says which.
+                    event["first_block"] = first
             if job in self.reqs:
                 event["req"] = self.reqs[job]
-            self.hooks.tell.event(event)
+            self.tell(event)
             if self.hooks.prints:
                 self.hooks.prints.transfer_begun(
                     kind, handle, self.groups[i], blocks, event.get("peer", []),
@@ -102,9 +106,14 @@ class Transfers:
             event: dict[str, Any] = {"ev": f"{kind}_end", "handle": handle, "actor": lane}
             if not ok:
                 event["ok"] = False
-            self.hooks.tell.event(event)
+            self.tell(event)
             if self.hooks.prints:
                 self.hooks.prints.transfer_ended(handle, ok)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Every worker moves its share of the same blocks; the first tells of it."""
+        if not self.hooks.worker_rank:
+            self.hooks.tell.event(event)
 
 
 def worker_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
@@ -189,9 +198,9 @@ def _finished(hooks: Hooks, original: Any) -> Callable[..., Any]:
                 transfers.end(result.job_id, bool(result.success), WORKER)
                 transfers.reqs.pop(result.job_id, None)
                 edge = _edge(hooks, result.job_id)
-                hooks.tell.event({"ev": "signal", "event": edge, "actor": WORKER})
+                transfers.tell({"ev": "signal", "event": edge, "actor": WORKER})
                 # The worker knows that it is over before it launches anything more.
-                hooks.tell.event({"ev": "wait", "event": edge, "actor": DEVICE})
+                transfers.tell({"ev": "wait", "event": edge, "actor": DEVICE})
         except Exception as e:
             hooks.fail(f"{type(self).__name__}.get_finished", e)
         return results

@@ -121,3 +121,62 @@ def test_nothing_it_is_told_breaks_it(tables: list[int], starts: list[int]) -> N
     event = {**FIRST, "tables": tables, "starts": starts, "counts": [1] * len(starts)}
     events = derived(event, {"ev": "dispatch", "step": 2}, {"ev": "retire", "step": 2})
     assert all(Event.of(1, dict(e)).problem is None for e in events)
+
+
+def stored(first: int, blocks: list[int], **more: Any) -> dict[str, Any]:
+    return {
+        "ev": "store_begin", "handle": "s", "group": "full", "req": "a", "blocks": blocks,
+        "to": "cpu", "peer": [n + 100 for n in range(len(blocks))], "first_block": first, **more,
+    }  # fmt: skip
+
+
+LONG: dict[str, Any] = {
+    "ev": "dispatch", "step": 1, "reqs": ["a"], "starts": [0], "counts": [24],
+    "tables": [0, 1, 0, 1, 6, 10, 11, 12, 13, 14, 15],
+}  # fmt: skip
+
+
+def transfers(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [
+        (e["handle"], e["blocks"], e["peer"], e.get("tokens"))
+        for e in events if e["ev"] == "store_begin"
+    ]  # fmt: skip
+
+
+def test_a_store_is_of_the_tokens_of_its_blocks() -> None:
+    events = derived(LONG, stored(1, [11, 12]), {"ev": "store_end", "handle": "s"})
+    assert transfers(events) == [("s", [11, 12], [100, 101], [4, 12])]
+    assert "first_block" not in events[-2] and events[-1] == {"ev": "store_end", "handle": "s"}
+
+
+def test_a_store_that_leaves_blocks_out_is_a_transfer_for_each_stretch() -> None:
+    end = {"ev": "store_end", "handle": "s", "ok": False, "seq": 9}
+    events = derived(LONG, stored(1, [11, 13, 14, 15], seq=8), end)
+    assert transfers(events) == [
+        ("s", [11], [100], [4, 8]), ("s+1", [13, 14, 15], [101, 102, 103], [12, 24]),
+    ]  # fmt: skip
+    ends = [e for e in events if e["ev"] == "store_end"]
+    assert [(e["handle"], e["ok"]) for e in ends] == [("s", False), ("s+1", False)]
+    # Nobody is to miss a number of the lane's.
+    assert [e.get("seq") for e in events if "handle" in e] == [8, None, 9, None]
+    assert [e.problem for e in derive_reads(Event.of(1, e) for e in events)].count(None) == len(
+        events
+    )
+
+
+def test_a_store_behind_the_end_of_its_request_is_of_what_it_held() -> None:
+    gone = {"ev": "finish", "req": "a"}
+    assert transfers(derived(LONG, gone, stored(4, [14, 15]))) == [
+        ("s", [14, 15], [100, 101], [16, 24])
+    ]
+
+
+@pytest.mark.parametrize("blocks", [[11, 99], [12, 11], [10]])
+def test_of_blocks_that_are_not_in_the_table_no_tokens_are_said(blocks: list[int]) -> None:
+    (found,) = transfers(derived(LONG, stored(1, blocks)))
+    assert found == ("s", blocks, [n + 100 for n in range(len(blocks))], None)
+
+
+def test_a_block_that_a_request_holds_a_second_time_is_taken_where_the_store_stands() -> None:
+    again = {**LONG, "tables": [0, 1, 0, 1, 6, 10, 11, 12, 10, 14, 15]}
+    assert transfers(derived(again, stored(3, [10, 15])))[0] == ("s", [10], [100], [12, 16])
