@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -23,6 +24,12 @@ from hkvtool.recorder.transformers import choke_points
 from hkvtool.recorder.transformers.attach import attach, attach_report
 from tests.engines import transformers_engine as engine
 from tests.engines.transformers_state import Folded, differences
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> None:
+    """What an earlier test has left is no cache that is there already."""
+    gc.collect()
 
 
 def functions() -> list[Any]:

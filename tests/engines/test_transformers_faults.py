@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -12,6 +13,12 @@ from hkvtool.recorder.guard import Guard, Mode
 from hkvtool.recorder.transformers.attach import attach
 from tests.engines import transformers_engine as engine
 from tests.engines.transformers_state import Folded
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> None:
+    """What an earlier test has left is no cache that is there already."""
+    gc.collect()
 
 
 def share_everything(cache: Any) -> None:

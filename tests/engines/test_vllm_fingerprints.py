@@ -108,8 +108,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drive]:
 
 
 @pytest.fixture
-def drive(engine: Drive) -> Drive:
+def drive(engine: Drive, request: pytest.FixtureRequest) -> Drive:
     engine.from_here = len(engine.events)
+    # Whichever tests came before in this process: each asks the same.
+    engine.rng = random.Random(request.node.name)
     engine.choose("all")
     return engine
 
