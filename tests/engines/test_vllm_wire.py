@@ -8,9 +8,7 @@ trace of both, hooks and wire, is checked.
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,53 +16,25 @@ import pytest
 from vllm.distributed.kv_events import KVEventBatch, ZmqEventPublisher
 
 from engines.vllm_scheduler import Drive, gemma_like, make_scheduler, random_load
-from engines.wire import LONGEST, PATIENT, Heard, Reordering, doubling, listening, losing, straight
+from engines.wire import (
+    PATIENT,
+    Heard,
+    Published,
+    Reordering,
+    doubling,
+    listening,
+    losing,
+    straight,
+    wait_until,
+)
 
 pytest.importorskip("msgpack")
 
 STEPS = 120
 
 
-class Published:
-    """Counts what the engine hands to its publisher."""
-
-    def __init__(self, folder: Path) -> None:
-        self.endpoint, self.replay = f"ipc://{folder}/pub", f"ipc://{folder}/replay"
-        self.count = 0
-        self.start()
-
-    def start(self) -> None:
-        self.inner = ZmqEventPublisher(0, endpoint=self.endpoint, replay_endpoint=self.replay)
-
-    def publish(self, batch: Any) -> None:
-        self.count += 1
-        self.inner.publish(batch)
-
-    def sent(self) -> None:
-        """Wait until all of it is on the wire."""
-        wait_until(lambda: len(self.inner._buffer) >= self.count)
-
-    def flush(self, heard: Heard) -> None:
-        """What is last on the wire shows no gap: send empty batches until two have come, since one
-        may have overtaken what was before it."""
-        before = heard.empty
-        for _ in range(int(LONGEST / 0.2)):
-            if heard.empty >= before + 2:
-                return
-            self.inner.publish(KVEventBatch(ts=time.time(), events=[]))
-            wait_until(lambda: heard.empty >= before + 2, 0.2)
-        raise AssertionError(f"two empty batches did not come: {heard}")
-
-    def shutdown(self) -> None:
-        self.inner.shutdown()
-        del self.inner
-
-
-def wait_until(come: Callable[[], bool], longest: float = LONGEST) -> None:
-    """Wait for something, no longer than that."""
-    until = time.monotonic() + longest
-    while not come() and time.monotonic() < until:
-        time.sleep(0.01)
+def publisher(folder: Path) -> Published:
+    return Published(folder, ZmqEventPublisher, KVEventBatch)
 
 
 def heard_by(
@@ -130,7 +100,7 @@ def test_the_wire_adds_up_to_the_pool(
     tmp_path: Path, recorded: Any, findings: Any, way: Any
 ) -> None:
     folded, hooks = recorded
-    published = Published(tmp_path)
+    published = publisher(tmp_path)
     with heard_by(
         tmp_path, published, hooks.keyed, way, replay=True, patience=PATIENT
     ) as heard:  # fmt: skip
@@ -148,7 +118,7 @@ def test_the_wire_adds_up_to_the_pool(
 
 def test_without_a_replay_the_loss_is_told(tmp_path: Path, recorded: Any, findings: Any) -> None:
     _, hooks = recorded
-    published = Published(tmp_path)
+    published = publisher(tmp_path)
     with heard_by(tmp_path, published, hooks.keyed, losing, patience=0.2) as heard:
         drive(tmp_path, published, 3)
         published.flush(heard)
@@ -163,7 +133,7 @@ def test_a_consumer_that_takes_what_comes_is_found(
     tmp_path: Path, recorded: Any, findings: Any, way: Any
 ) -> None:
     _, hooks = recorded
-    published = Published(tmp_path)
+    published = publisher(tmp_path)
     with heard_by(tmp_path, published, hooks.keyed, way, as_received=True) as heard:
         drive(tmp_path, published, 3)
         published.flush(heard)
@@ -177,7 +147,7 @@ def test_an_engine_that_is_started_anew_is_followed(
     tmp_path: Path, recorded: Any, findings: Any, replay: bool
 ) -> None:
     _, hooks = recorded
-    published = Published(tmp_path)
+    published = publisher(tmp_path)
     with heard_by(
         tmp_path, published, hooks.keyed, straight, replay=replay, patience=PATIENT
     ) as heard:  # fmt: skip
@@ -197,7 +167,7 @@ def test_an_engine_that_is_started_anew_is_followed(
 
 def test_who_comes_late_asks_for_what_was_before(tmp_path: Path, recorded: Any) -> None:
     _, hooks = recorded
-    published = Published(tmp_path)
+    published = publisher(tmp_path)
     scheduler = drive(tmp_path, published, 3)
     published.sent()
     with heard_by(tmp_path, published, hooks.keyed, straight, replay=True) as heard:
@@ -209,7 +179,7 @@ def test_who_comes_late_asks_for_what_was_before(tmp_path: Path, recorded: Any) 
 
 def test_what_the_way_lost_last_is_asked_for(tmp_path: Path, recorded: Any) -> None:
     _, hooks = recorded
-    published = Published(tmp_path)
+    published = publisher(tmp_path)
 
     def nothing(frames: Any, rnd: random.Random) -> list[Any]:
         return []

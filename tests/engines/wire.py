@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,49 @@ class Reordering:
 
     def rest(self) -> list[Frames]:
         return [] if self.kept is None else [self.kept]
+
+
+def wait_until(come: Callable[[], bool], longest: float = LONGEST) -> None:
+    """Wait for something, no longer than that."""
+    until = time.monotonic() + longest
+    while not come() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+class Published:
+    """An engine's own publisher, and how many batches it was handed."""
+
+    def __init__(self, folder: Path, publisher: Any, batch: Any) -> None:
+        self.endpoint, self.replay = f"ipc://{folder}/pub", f"ipc://{folder}/replay"
+        self._publisher, self._batch = publisher, batch
+        self.count = 0
+        self.start()
+
+    def start(self) -> None:
+        self.inner = self._publisher(0, endpoint=self.endpoint, replay_endpoint=self.replay)
+
+    def publish(self, batch: Any) -> None:
+        self.count += 1
+        self.inner.publish(batch)
+
+    def sent(self) -> None:
+        """Wait until all of it is on the wire."""
+        wait_until(lambda: len(self.inner._buffer) >= self.count)
+
+    def flush(self, heard: Heard) -> None:
+        """What is last on the wire shows no gap: send empty batches until two have come, since one
+        may have overtaken what was before it."""
+        before = heard.empty
+        for _ in range(int(LONGEST / 0.2)):
+            if heard.empty >= before + 2:
+                return
+            self.inner.publish(self._batch(ts=time.time(), events=[]))
+            wait_until(lambda: heard.empty >= before + 2, 0.2)
+        raise AssertionError(f"two empty batches did not come: {heard}")
+
+    def shutdown(self) -> None:
+        self.inner.shutdown()
+        del self.inner
 
 
 class Proxy:

@@ -7,15 +7,23 @@ up to is compared with what the hooks told of the very same tree, on the device 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engines.wire import LONGEST, PATIENT, Heard, Reordering, doubling, listening, losing, straight
+from engines.wire import (
+    PATIENT,
+    Heard,
+    Published,
+    Reordering,
+    doubling,
+    listening,
+    losing,
+    straight,
+)
 from sglang.srt.disaggregation.kv_events import KVEventBatch, ZmqEventPublisher
 from sglang.srt.managers.scheduler_components.kv_events_publisher import SchedulerKvEventsPublisher
 from sglang.srt.mem_cache.utils import get_storage_hash_str, hash_str_to_int64
@@ -36,48 +44,20 @@ NAMES = Keyed()
 Held = set[tuple[str, int]]
 
 
-class Publisher:
-    """SGLang's, and how many batches it was handed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.endpoint, self.replay = f"ipc://{folder}/pub", f"ipc://{folder}/replay"
-        self.count = 0
-        self.start()
-
-    def start(self) -> None:
-        self.inner = ZmqEventPublisher(0, endpoint=self.endpoint, replay_endpoint=self.replay)
-
-    def publish(self, batch: Any) -> None:
-        self.count += 1
-        self.inner.publish(batch)
-
-    def stop(self) -> None:
-        self.inner.shutdown()
-
-    def publish_of(self, engine: Engine) -> None:
-        """What has happened in a cache, as its scheduler hands it on."""
-        SchedulerKvEventsPublisher.publish_kv_events(
-            SimpleNamespace(  # type: ignore[arg-type]
-                enable_kv_cache_events=True, tree_cache=engine.cache, kv_event_publisher=self
-            )
+def publish(published: Published, engine: Engine) -> None:
+    """What has happened in a cache, as its scheduler hands it on."""
+    SchedulerKvEventsPublisher.publish_kv_events(
+        SimpleNamespace(  # type: ignore[arg-type]
+            enable_kv_cache_events=True, tree_cache=engine.cache, kv_event_publisher=published
         )
-
-    def until(self, come: Callable[[], bool]) -> None:
-        """What is last on the wire shows no gap: send more until all before it has come."""
-        until = time.monotonic() + LONGEST
-        while not come() and time.monotonic() < until:
-            self.inner.publish(KVEventBatch(ts=time.time(), events=[]))
-            # Time to ask for what is missing, before more of it is.
-            soon = time.monotonic() + 3.0
-            while not come() and time.monotonic() < soon:
-                time.sleep(0.02)
+    )
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Iterator[Publisher]:
-    made = Publisher(tmp_path)
+def publisher(tmp_path: Path) -> Iterator[Published]:
+    made = Published(tmp_path, ZmqEventPublisher, KVEventBatch)
     yield made
-    made.stop()
+    made.shutdown()
 
 
 @pytest.fixture
@@ -102,15 +82,15 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hooks]:
     assert not attached.failed
 
 
-def drive(core: str, seed: int, publisher: Publisher, steps: int = 120) -> Engine:
+def drive(core: str, seed: int, publisher: Published, steps: int = 120) -> Engine:
     """Random load on a cache with memory of the host below it, that publishes."""
     shape: dict[str, Any] = {"slots": 160, "swa_slots": 96, "host": 1.5}
     load = HostLoad(Engine(core, publishes=True, **shape), seed)
     for _ in range(steps):
         load.step()
-        publisher.publish_of(load.engine)
+        publish(publisher, load.engine)
     load.poll(land=True)
-    publisher.publish_of(load.engine)
+    publish(publisher, load.engine)
     return load.engine
 
 
@@ -138,15 +118,15 @@ def codes(heard: Heard) -> set[str]:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("way", [straight, losing, doubling, Reordering])
 def test_the_wire_adds_up_to_the_tree(
-    tmp_path: Path, publisher: Publisher, hooks: Hooks, way: Any, core: str
+    tmp_path: Path, publisher: Published, hooks: Hooks, way: Any, core: str
 ) -> None:
     chosen = way() if way is Reordering else way
     with listening(
         tmp_path, publisher.endpoint, publisher.replay, NAMES, chosen, patience=PATIENT
     ) as heard:
         drive(core, 3, publisher)
-        publisher.until(lambda: heard.applied >= publisher.count)
-        assert heard.applied >= publisher.count > 40
+        publisher.flush(heard)
+        assert heard.applied - heard.empty == publisher.count > 40
         held = told_of(hooks)
         assert wire_of(heard) == held
     assert heard.lost == 0 and heard.restarts == 0 and codes(heard) == set()
@@ -154,26 +134,25 @@ def test_the_wire_adds_up_to_the_tree(
 
 
 def test_an_engine_that_is_started_anew_is_followed(
-    tmp_path: Path, publisher: Publisher, hooks: Hooks
+    tmp_path: Path, publisher: Published, hooks: Hooks
 ) -> None:
     with listening(
         tmp_path, publisher.endpoint, publisher.replay, NAMES, straight, patience=PATIENT
     ) as heard:
         drive("rust", 3, publisher)
-        publisher.until(lambda: heard.applied >= publisher.count)
-        before = heard.applied
-        publisher.stop()
+        publisher.flush(heard)
+        publisher.shutdown()
         publisher.start()
-        publisher.count = 0
         drive("rust", 4, publisher)
-        publisher.until(lambda: heard.restarts == 1 and heard.applied >= before + publisher.count)
+        publisher.flush(heard)
         assert heard.restarts == 1 and heard.lost == 0
+        assert heard.applied - heard.empty == publisher.count
         assert wire_of(heard) == told_of(hooks)
 
 
 @pytest.mark.parametrize("way", [losing, doubling, Reordering])
 def test_a_consumer_that_takes_what_comes_is_found(
-    tmp_path: Path, publisher: Publisher, way: Any
+    tmp_path: Path, publisher: Published, way: Any
 ) -> None:
     chosen = way() if way is Reordering else way
     rng = Random(7)
@@ -183,12 +162,12 @@ def test_a_consumer_that_takes_what_comes_is_found(
         engine = Engine("rust", publishes=True)
         for number in range(60):
             engine.prefill([number, *(rng.randrange(9) for _ in range(15))])
-            publisher.publish_of(engine)
-        publisher.until(lambda: heard.applied >= 30)
+            publish(publisher, engine)
+        publisher.flush(heard)
     assert codes(heard) == {"HKV901"}
 
 
-def test_a_window_that_goes_sends_nothing(publisher: Publisher) -> None:
+def test_a_window_that_goes_sends_nothing(publisher: Published) -> None:
     """What the protocol does not allow: the wire shows a prefix that nobody can resume."""
     engine = Engine("rust", publishes=True)
     head = list(range(1, 25))
@@ -197,10 +176,10 @@ def test_a_window_that_goes_sends_nothing(publisher: Publisher) -> None:
         engine.prefill(tokens)
     engine.match(left)
     engine.match(right)
-    publisher.publish_of(engine)
+    publish(publisher, engine)
     before = publisher.count
     assert engine.evict(swa=24).swa_num_tokens_evicted == 24
-    publisher.publish_of(engine)
+    publish(publisher, engine)
     found = engine.match([*head, 300, 301, 302, 303])
     assert (found.full_kv_hit_length, found.device_prefix_len) == (24, 0)
     assert publisher.count == before
