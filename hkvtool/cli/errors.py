@@ -38,22 +38,21 @@ def _red(text: str) -> str:
     return text if plain or not sys.stderr.isatty() else f"\x1b[1;31m{text}\x1b[0m"
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, so that it cleans up as SIGINT does."""
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise _Terminated
-
-
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Raise _Terminated at a SIGTERM, where Python lets us and no program around us minds it."""
+def _terminable(came: list[int]) -> Iterator[None]:
+    """Raise KeyboardInterrupt at a SIGTERM, which then cleans up as SIGINT does, where Python lets
+    us and no program around us minds it."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, _terminate)
+
+    def terminate(number: int, _: object) -> NoReturn:
+        # What is raised may come out as another: which signal it was is told apart from it.
+        came.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
@@ -73,30 +72,30 @@ def guarded(run: Callable[[], int | None]) -> int:
         # A name that the terminal's encoding lacks is shown escaped, not a reason to fail.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    terminated: list[int] = []
     try:
-        with _terminable():
+        with _terminable(terminated):
             code = run()
             sys.stdout.flush()
         return Exit.OK if code is None else int(code)
-    except _Terminated:
-        with suppress(OSError):
-            print("terminated", file=sys.stderr)
-        return Exit.TERMINATED
     except KeyboardInterrupt:
-        with suppress(OSError):
-            print("interrupted", file=sys.stderr)
-        return Exit.INTERRUPTED
+        return _ended(terminated)
     except BrokenPipeError:
         _hush()
         return Exit.BROKEN_PIPE
     except Exception as e:
         if isinstance(e, RuntimeError) and str(e) == _DUCKDB_INTERRUPTED:
-            with suppress(OSError):
-                print("interrupted", file=sys.stderr)
-            return Exit.INTERRUPTED
+            return _ended(terminated)
         if os.environ.get(DEBUG):
             traceback.print_exc()
         return _explain(e)
+
+
+def _ended(terminated: list[int]) -> Exit:
+    """A signal ended it."""
+    with suppress(OSError):
+        print("terminated" if terminated else "interrupted", file=sys.stderr)
+    return Exit.TERMINATED if terminated else Exit.INTERRUPTED
 
 
 def _explain(error: Exception) -> int:

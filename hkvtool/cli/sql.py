@@ -114,8 +114,10 @@ def _ask(tables: Tables, query: str) -> tuple[list[str], Iterator[Sequence[Any]]
 def _rows(result: Any, query: str) -> Iterator[Sequence[Any]]:
     import duckdb
 
+    from hkvtool.store.signals import heard
+
     try:
-        while rows := result.fetchmany(_FETCHED):
+        while rows := heard(lambda: result.fetchmany(_FETCHED), result.interrupt):
             yield from rows
     except duckdb.Error as e:
         raise _explained(e, query) from e

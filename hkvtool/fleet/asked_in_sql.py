@@ -11,6 +11,7 @@ from hkvtool.fleet.instances import PARTITIONS, Instance
 from hkvtool.fleet.objects import is_remote, opened, plain
 from hkvtool.model.errors import HkvError
 from hkvtool.store.parquet import is_our_schema, is_ours
+from hkvtool.store.signals import duckdb_loaded, heard
 
 VIEW = "event_log"
 """As the view of a single trace is called; it has `host`, `rank`, `time` and `instance` besides."""
@@ -27,8 +28,7 @@ class FleetTables:
     """
 
     def __init__(self, fleet: Sequence[Instance]) -> None:
-        import duckdb
-
+        duckdb = duckdb_loaded()
         for one in fleet:
             if not (one.path.partition("?")[0].endswith(".parquet") and _ours(one.path)):
                 raise HkvError(
@@ -68,7 +68,7 @@ class FleetTables:
 
     def select(self, query: str) -> Any:
         """The result of a query, as DuckDB gives it. DuckDB's errors pass through."""
-        return self._con.execute(query)
+        return heard(lambda: self._con.execute(query), self._con.interrupt)
 
     def __enter__(self) -> FleetTables:
         return self

@@ -14,6 +14,7 @@ from typing import Any
 from hkvtool.model.errors import HkvError, TraceError
 from hkvtool.store.schema import STORAGE_VERSION
 from hkvtool.store.scratch import Scratch
+from hkvtool.store.signals import duckdb_loaded, held_back
 
 Connection = Any
 """A `duckdb.DuckDBPyConnection`; the name would import DuckDB."""
@@ -32,9 +33,8 @@ def open_read_only(path: str | os.PathLike[str], at_most: int | None = None) -> 
     """Open a database that can reach nothing but itself: read-only, no files, no extensions,
     and no way for a query to change that. With `at_most` one thread holds no more than so many
     bytes of it in memory. Raises TraceError."""
-    import duckdb
-
-    with explained(path):
+    duckdb = duckdb_loaded()
+    with explained(path), held_back():
         con = duckdb.connect(os.fspath(path), read_only=True)
         if at_most is None:
             return _confined(con, _spill_folder(), threads() * _FOR_A_THREAD)
@@ -43,8 +43,7 @@ def open_read_only(path: str | os.PathLike[str], at_most: int | None = None) -> 
 
 def create(path: str | os.PathLike[str], scratch: str | os.PathLike[str]) -> Connection:
     """Create a database that the oldest DuckDB of our range can read; it spills to `scratch`."""
-    import duckdb
-
+    duckdb = duckdb_loaded()
     con = duckdb.connect(os.fspath(path), config={"storage_compatibility_version": STORAGE_VERSION})
     return _confined(con, os.fspath(scratch), at_most=_GIB)
 
@@ -131,8 +130,7 @@ def record_batches(con: Connection, query: str, size: int) -> Iterator[Any]:
 @contextmanager
 def explained(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn what DuckDB raises while a trace is read into a TraceError."""
-    import duckdb
-
+    duckdb = duckdb_loaded()
     try:
         yield
     except duckdb.Error as e:

@@ -42,6 +42,7 @@ from hkvtool.store.facts import ASKED, Counted, facts
 from hkvtool.store.filters import Filter
 from hkvtool.store.name_rows import NameRows
 from hkvtool.store.schema import SCHEMA_VERSION, SEEN_SINCE, STRETCHES_TABLE, TABLES
+from hkvtool.store.signals import heard
 from hkvtool.store.stored_names import PAGE, SMALL_PAGE, StoredNames
 from hkvtool.store.stretches import IDS, MOST, spans_of
 from hkvtool.store.stretches import Row as Stretches
@@ -229,7 +230,8 @@ class DuckTrace(Trace):
 
     def select(self, query: str) -> Connection:
         """The result of a query, as DuckDB gives it. DuckDB's errors pass through."""
-        return self._con.cursor().execute(query)
+        cursor = self._con.cursor()
+        return heard(lambda: cursor.execute(query), cursor.interrupt)
 
     def close(self) -> None:
         import duckdb

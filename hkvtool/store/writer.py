@@ -31,6 +31,7 @@ from hkvtool.store.schema import (
     TABLES,
     Table,
 )
+from hkvtool.store.signals import duckdb_loaded, held_back
 from hkvtool.store.stored_names import stored
 from hkvtool.store.stretches import Named
 from hkvtool.store.stretches import Row as Stretches
@@ -100,7 +101,7 @@ class TraceWriter:
     def __enter__(self) -> TraceWriter:
         try:
             self._destination.__enter__()
-            with self._failing():
+            with self._failing(), held_back():
                 self._con = create(self._destination.path, self._destination.scratch)
                 for table in TABLES:
                     self._con.execute(table.ddl)
@@ -165,7 +166,7 @@ class TraceWriter:
             yield code, spec.name, spec.name in ACCESSES, counts[spec.name], spec.doc
 
     def _insert(self, table: str, batch: Any) -> None:
-        with self._failing():
+        with self._failing(), held_back():
             self._con.register("incoming", batch)
             self._con.execute(f"INSERT INTO {table} SELECT * FROM incoming")
             self._con.unregister("incoming")
@@ -181,8 +182,7 @@ class TraceWriter:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        import duckdb
-
+        duckdb = duckdb_loaded()
         try:
             yield
         except duckdb.Error as e:

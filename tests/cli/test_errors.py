@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,13 @@ def test_a_query_that_a_signal_ended_is_no_bug(capsys: pytest.CaptureFixture[str
 
     assert guarded(asked) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_it_is_told_which_signal_ended_a_query(capsys: pytest.CaptureFixture[str]) -> None:
+    def asked() -> int:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("Query interrupted")
+
+    assert guarded(asked) == 143
+    assert capsys.readouterr().err == "terminated\n"
