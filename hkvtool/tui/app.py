@@ -24,7 +24,6 @@ from hkvtool.tui.axis_view import AxisView
 from hkvtool.tui.beside import Beside
 from hkvtool.tui.block_lines import block_lines
 from hkvtool.tui.finding_lines import (
-    by_cause,
     finding_lines,
     headline,
     ids,
@@ -32,7 +31,7 @@ from hkvtool.tui.finding_lines import (
     summary_lines,
 )
 from hkvtool.tui.hit_lines import hit_lines
-from hkvtool.tui.lines import Line, line
+from hkvtool.tui.lines import Line, fitted, line
 from hkvtool.tui.map_view import MapView
 from hkvtool.tui.mosaic import MOST_ZOOM, Mosaic, View, fitting_zoom, layout
 from hkvtool.tui.palette import DARK, LIGHT, Palette
@@ -52,8 +51,9 @@ from hkvtool.tui.widgets import LineList, Lines
 FEW = 2
 """So many findings are listed above the one that is open, more beside it."""
 
-WIDE, TALL = 112, 30
-"""From so many columns there is a side panel, from so many lines the axis has all its rows."""
+WIDE, TALL, LOW = 112, 30, 20
+"""From so many columns there is a side panel, from so many lines the axis has all its rows; below
+so many there is as little as can be around a view."""
 
 
 def _theme(palette: Palette, name: str) -> Theme:
@@ -133,6 +133,7 @@ class Tui(Asking):
     def _fit(self) -> None:
         self.board.set_class(self.size.width >= WIDE, "wide")
         self.board.set_class(self.size.height < TALL, "short")
+        self.board.set_class(self.size.height < LOW, "low")
 
     def turn(self, view: str) -> None:
         """Show one of the views."""
@@ -209,7 +210,7 @@ class Tui(Asking):
                         ("   esc lets everything through", "dim"))  # fmt: skip
         if self.finding is not None:
             return line(" ", *headline(self.finding, width - 2))
-        return line((f" {words.about(self.current)}", "dim"))
+        return line((fitted(f" {words.about(self.current)}", width), "dim"))
 
     def _waiting(self) -> Line:
         """A recording in which nothing has happened yet."""
@@ -282,7 +283,9 @@ class Tui(Asking):
         widget, look = self.query_one("#hit-list", LineList), self.look
         assert look is not None
         report = self.session.report
-        widget.put(list(hit_lines(look.hit, widget.width, report=report, now=look.pos)))
+        widget.put(
+            list(hit_lines(look.hit, widget.width, report=report, now=look.pos, req=self.req))
+        )
 
     def _show_findings(self) -> None:
         listed, detail = (
@@ -295,9 +298,9 @@ class Tui(Asking):
             listed.put([line((self.state_of_check(), "dim"))])
             detail.put([])
             return
-        self.board.set_class(len(by_cause(self.roots)) <= FEW, "few")
         chosen = self.finding or (self.roots[0] if self.roots else None)
         rows = list(list_lines(self.roots, listed.width, chosen))
+        self.board.set_class(len(rows) <= FEW, "few")
         if not rows:
             rows = [line(("no finding, as far as the evidence goes", "good"))]
         listed.put(rows, ("finding", chosen.id) if chosen else None)
@@ -306,7 +309,12 @@ class Tui(Asking):
             return
         found = list(
             finding_lines(
-                chosen, ids(report.findings), self.stretch_of(chosen), detail.width, look.pos
+                chosen,
+                ids(report.findings),
+                self.stretch_of(chosen),
+                detail.width,
+                look.pos,
+                report.ratios.lookups,
             )
         )
         found += [line(""), *summary_lines(report, detail.width)]

@@ -116,12 +116,15 @@ class Asking(Travelling):
         if self.filter:
             self.filter = BlockFilter()
             self.ask()
+        elif self.current == "hit" and self.req is not None:
+            self.req = None
+            self.ask()
         elif self.finding is not None and self.current != "findings":
             self.finding = None
             self.show_all()
         else:
             self.req = None
-            self.show_all()
+            self.ask()
 
     async def action_quit(self) -> None:
         live = self.session.live

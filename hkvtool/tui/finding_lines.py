@@ -10,10 +10,13 @@ from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES
 from hkvtool.model.text import compact, event_line, shown
 from hkvtool.tui.lanes import lane_lines
-from hkvtool.tui.lines import Line, Span, fitted, heading, labelled, line, wrapped
+from hkvtool.tui.lines import Line, Span, fitted, heading, labelled, line, named, wrapped
 
 _SHOWN = 8
 """Findings like the chosen one that are listed around it."""
+
+_BOTH, _ONE = 24, 8
+"""Columns from which on a request and its group are named beside a finding, and one of them."""
 
 ROLES = {"error": "bad", "warning": "warn", "info": "info"}
 
@@ -26,8 +29,12 @@ def list_lines(
         yield _listed(alike[0], width, len(alike))
         if len(alike) > 1 and chosen is not None and chosen in alike:
             at = max(0, min(alike.index(chosen) - _SHOWN // 2, len(alike) - _SHOWN))
-            for f in alike[max(1, at) : at + _SHOWN]:
+            listed = alike[max(1, at) : at + _SHOWN]
+            for f in listed:
                 yield _listed(f, width, 1, inner=True)
+            if len(alike) > len(listed) + 1:
+                more = f"and {len(alike) - len(listed) - 1:,} more like it: n, N"
+                yield line(("  │ ", "edge"), (fitted(more, width - 4), "dim"))
 
 
 def by_cause(roots: Sequence[Finding]) -> list[list[Finding]]:
@@ -40,26 +47,40 @@ def by_cause(roots: Sequence[Finding]) -> list[list[Finding]]:
 
 def _listed(f: Finding, width: int, count: int, inner: bool = False) -> Line:
     role = ROLES[str(f.severity)]
-    where = " ".join(shown(x) for x in (f.request, f.group) if x)
     mark = {"error": "✗ ", "warning": "! ", "info": "i "}[str(f.severity)]
-    many = f" ×{count}" if count > 1 else ""
+    many = f" ×{count:,}" if count > 1 else ""
     follow = f" +{len(f.caused)}" if f.caused else ""
     name = "" if inner else f" {f.code[3:]} {RULES[f.code].name}"
-    text = fitted(f"{f.id:<4}{name}{follow}", max(12, width - len(where) - len(many) - 4))
+    text = fitted(f"{f.id:<4}{name}{follow}", max(12, width - len(many) - 4))
+    where = _where(f, width - len(text) - len(many) - 5)
     gap = " " * max(1, width - len(text) - len(where) - len(many) - 3)
     head = "  │ " if inner else mark
     return line((head, role if not inner else "edge"), text, (many, "bold"), gap[len(head) - 2 :],
                 (where, "dim"), key=("finding", f.id))  # fmt: skip
 
 
+def _where(f: Finding, room: int) -> str:
+    """Request and group of a finding, as far as there is room."""
+    names = [shown(x) for x in (f.request, f.group) if x]
+    if sum(map(len, names)) + len(names) - 1 <= room:
+        return " ".join(names)
+    if len(names) == 2 and room >= _BOTH:
+        group = min(len(names[1]), max(room // 3, room - len(names[0]) - 1))
+        return f"{named(names[0], room - group - 1)} {named(names[1], group)}"
+    return named(names[0], room) if room >= _ONE else ""
+
+
 def finding_lines(
-    finding: Finding, by_id: Mapping[str, Finding], events: Sequence[Event], width: int, now: int
-) -> Iterator[Line]:
-    """One finding in full. `events` are those of its stretch of the trace."""
+    finding: Finding, by_id: Mapping[str, Finding], events: Sequence[Event], width: int, now: int,
+    lookups: Sequence[int] = (),
+) -> Iterator[Line]:  # fmt: skip
+    """One finding in full. `events` are those of its stretch of the trace, `lookups` what is
+    settled of lookups, as `Ratios` has it."""
     rule = RULES[finding.code]
     role = ROLES[str(finding.severity)]
     yield line((f"{finding.id} {finding.code} {rule.name}", role), (f"  {rule.family}", "dim"))
     yield from wrapped(shown(finding.message), width, "bold")
+    yield from _loss(finding, events, lookups, width)
     yield line("")
     yield from _sides(finding, by_id, {e.pos: e for e in events}, width)
     yield line("")
@@ -87,12 +108,36 @@ def finding_lines(
         yield from labelled("follows from", finding.cause, width, column=13)
 
 
+def _loss(
+    finding: Finding, events: Sequence[Event], lookups: Sequence[int], width: int
+) -> Iterator[Line]:
+    """What it costs the request: how much of its prefix."""
+    asked = [
+        e.pos for e in events if e.ev == "lookup" and e.problem is None
+        and finding.request is not None and e.req == finding.request
+        and e.pos <= (finding.check or finding.use or 0)
+    ]  # fmt: skip
+    if not asked:
+        return
+    for pos, _, matched, good in zip(*(iter(lookups),) * 4, strict=True):
+        if pos == asked[-1] and good < matched:
+            left = f"{good:,}" if good else "none"
+            text = f"of the {matched:,} tokens that matched, {left} can be resumed"
+            yield from wrapped(f"{shown(finding.request)}: {text}", width, "bad")
+
+
 def _sides(
     finding: Finding, by_id: Mapping[str, Finding], events: Mapping[int, Event], width: int
 ) -> Iterator[Line]:
     """The check and what it believed, beside the use and what was true."""
     half = max(16, (width - 3) // 2)
     use = use_of(finding, by_id)
+    if not finding.edge and (finding.check is None) != (use is None):
+        # One event alone is told as wide as there is room.
+        name, pos = ("CHECK", finding.check) if use is None else ("USE", use)
+        yield from _side(name, pos, finding.believed, "believed", events, width)
+        yield from _facts(finding.actual, "true", width)
+        return
     if finding.edge:
         # What the second took for its own, and whose it still was.
         left = list(_side("FIRST", finding.check, finding.actual, "true", events, half))
@@ -128,6 +173,11 @@ def _side(
     if event is not None:
         for row in list(wrapped(event_line(event)[: 4 * width], width))[:3]:
             yield row._replace(key=key)
+    yield from _facts(facts, label, width)
+
+
+def _facts(facts: Mapping[str, Any], label: str, width: int) -> Iterator[Line]:
+    """What one side took for true, or what was."""
     for k, v in facts.items():
         text = "none" if v is None else compact(v)
         yield from labelled(label, f"{shown(k).replace('_', ' ')} {text}", width)

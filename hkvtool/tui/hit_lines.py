@@ -15,22 +15,26 @@ from hkvtool.tui.palette import FORMS, LETTERS
 
 
 def hit_lines(
-    hit: Hit | None, width: int, *, report: Report | None = None, now: int = 0
-) -> Iterator[Line]:
+    hit: Hit | None, width: int, *, report: Report | None = None, now: int = 0,
+    req: str | None = None,
+) -> Iterator[Line]:  # fmt: skip
     """One check, from the numbers to the blocks. How much of it could be resumed is for the check
-    of the whole trace to say: what becomes of it later counts too."""
+    of the whole trace to say: what becomes of it later counts too. `req` is the request whose check
+    was asked for, None for that of any."""
     if hit is None:
         yield line("")
-        yield from wrapped(
-            "No lookup or resume up to here. Move on with ] or to the next one with h.",
-            width,
-            "dim",
-        )
+        whose = "Request " + shown(req) + " has" if req else "No request has"
+        told = f"{whose} looked up or resumed nothing up to here; h goes to the next that does."
+        if req:
+            told += " esc shows the last check of any request."
+        yield from wrapped(told, width, "dim")
         return
     mine = [f for f in report.findings if _about(f, hit)] if report is not None else []
     if report is not None:
         hit = with_findings(hit, report)
-    yield from _summary(hit, resumable(hit, report))
+    good = resumable(hit, report)
+    yield from wrapped(verdict(hit, good), width, "bad" if hit.failing else "bold")
+    yield from _summary(hit, good)
     yield line("")
     yield from _matrix(hit, width)
     yield line("")
@@ -39,6 +43,30 @@ def hit_lines(
         yield line("")
         text = f"seen at {now}, {now - hit.pos} positions after the check"
         yield line((text, "dim"))
+
+
+def verdict(hit: Hit, good: int | None) -> str:
+    """What came of a check, in one sentence."""
+    told = shown(hit.req)
+    if hit.resume is None:
+        told += f" matches {hit.matched:,} of {hit.asked:,} tokens"
+    elif hit.lookup is None:
+        told += f" goes on from token {hit.at:,}"
+    else:
+        told += f" goes on from token {hit.at:,} ({hit.matched:,} of {hit.asked:,} tokens matched)"
+    failing = hit.failing
+    if failing:
+        first = min(failing, key=lambda g: g.layer or 9)
+        others = len(failing) - 1
+        also = f" and {others} other{'s' * (others > 1)}" if others else ""
+        why = f": {first.faults[0].why}" if first.faults else ""
+        cannot = "could not resume there" if hit.resume is None else "cannot"
+        return f"{told}, but {first.form} group {shown(first.group)}{also} {cannot}{why}."
+    if not (hit.at or hit.matched):
+        return f"{told}: nothing to resume from."
+    if good is not None and good < hit.matched:
+        return f"{told}, of which {good:,} could be resumed."
+    return f"{told}; every group that is needed can." if hit.resume is not None else f"{told}."
 
 
 def _about(finding: Finding, hit: Hit) -> bool:
@@ -53,6 +81,10 @@ def _summary(hit: Hit, good: int | None) -> Iterator[Line]:
     if hit.resume is not None:
         parts += [(f"   resume at {hit.resume.pos}", "label")]
     yield line(*parts)
+    if hit.lookup is None:
+        yield line(("resumed at ", "label"), (f"{hit.at:,}", "bold"),
+                   ("   no lookup of it is in the trace", "dim"))  # fmt: skip
+        return
     spans: list[Span] = [
         ("asked ", "label"), (f"{hit.asked:,}", "bold"),
         ("   matched ", "label"), (f"{hit.matched:,}", "bold"),
@@ -65,7 +97,10 @@ def _summary(hit: Hit, good: int | None) -> Iterator[Line]:
             ("   resumable ", "label"), (f"{good:,}", "bad" if lost else "good"),
             ("   lost ", "label"), (f"{lost:,}", "bad" if lost else "dim"),
         ]  # fmt: skip
-    spans += [("   resumed at ", "label"), (f"{hit.at:,}" if hit.resume else "not yet", "bold")]
+    spans += (
+        [("   resumed at ", "label"), (f"{hit.at:,}", "bold")] if hit.resume
+        else [("   not resumed yet", "label")]
+    )  # fmt: skip
     yield line(*spans)
 
 
@@ -164,7 +199,7 @@ def _verdicts(hit: Hit, width: int, findings: Sequence[Finding]) -> Iterator[Lin
             yield from labelled("  recovery", row.recovery, width, column=12)
         yield from _listed(row, width)
     fine = [g for g in hit.groups if g.participates and not g.codes]
-    if fine:
+    if fine and hit.at:
         yield line("")
         yield heading("can resume" if hit.failing else "every group can resume")
         for row in fine:

@@ -54,6 +54,15 @@ def fitted(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
+def named(text: str, width: int) -> str:
+    """A name cut to `width` in its middle: requests are told apart by both ends of theirs."""
+    if len(text) <= width:
+        return text
+    front = max(0, width - 1) * 3 // 5
+    back = max(0, width - 1) - front
+    return f"{text[:front]}…{text[len(text) - back :] if back else ''}"
+
+
 def plain(lines: Iterable[Line]) -> str:
     """Lines as text: for tests, for the clipboard."""
     return "\n".join(one.text.rstrip() for one in lines)

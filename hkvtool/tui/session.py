@@ -101,7 +101,7 @@ class Session:
         """Held by whoever moves the fold or looks at it."""
         self.report: Report | None = None
         self.live: Live | None = None
-        self._ids: dict[str, Any] = {}
+        self._ids: dict[str, tuple[int, frozenset[int], Any]] = {}
         self._seen: tuple[int, BlockFilter, tuple[PoolSeen, ...]] | None = None
 
     # --- facts -----------------------------------------------------------------------------
@@ -155,10 +155,7 @@ class Session:
             return self._seen[2]
         found = []
         for pool in fold.declared.pools.values():
-            # Of a pool larger than memory is, the blocks that anything has named.
-            whole = pool.blocks <= MOST_BLOCKS
-            ids = blocks_of(pool) if whole else np.array(sorted(fold.slots_of(pool)), np.int64)
-            seen = overview(fold, pool, self._once(pool, ids))
+            seen = overview(fold, pool, self._ids_of(fold, pool))
             groups = tuple(g.name for g in fold.declared.groups.values() if g.pool is pool)
             found.append(
                 PoolSeen(
@@ -169,12 +166,16 @@ class Session:
         self._seen = pos, wanted, tuple(found)
         return tuple(found)
 
-    def _once(self, pool: Pool, ids: Any) -> Any:
-        """The block ids of a pool, which mostly stay the same: one array for all moments."""
+    def _ids_of(self, fold: Fold, pool: Pool) -> Any:
+        """The block ids of a pool, which mostly stay the same: one array for all moments. Of a pool
+        larger than memory is, those that anything has named."""
+        if pool.blocks > MOST_BLOCKS:
+            return np.array(sorted(fold.slots_of(pool)), np.int64)
+        beyond = frozenset(block for block in pool.map if block >= pool.blocks)
         held = self._ids.get(pool.name)
-        if held is None or not np.array_equal(held, ids):
-            held = self._ids[pool.name] = ids
-        return held
+        if held is None or held[:2] != (pool.blocks, beyond):
+            held = self._ids[pool.name] = pool.blocks, beyond, blocks_of(pool)
+        return held[2]
 
     def life(self, pool: str, block: int, known: Sequence[LifeEvent] = ()) -> list[LifeEvent]:
         """Every event that names a block, with the generation it was then in. `known` is what was

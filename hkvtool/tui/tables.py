@@ -14,10 +14,13 @@ from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding, Report
 from hkvtool.model.rules import RULES
 from hkvtool.model.text import compact, event_line, shown
-from hkvtool.tui.lines import Line, Span, fitted, heading, line, wrapped
+from hkvtool.tui.lines import Line, Span, fitted, heading, line, named, wrapped
 
 AROUND = 20_000
 """Events on each side of the cursor that requests and transfers are told from."""
+
+_FIGURES = 68
+"""Columns of a request's line that are not its name."""
 
 REQUEST_KINDS = frozenset(
     {"admit", "lookup", "resume", "refuse", "preempt", "abort", "finish", "dispatch"}
@@ -91,7 +94,8 @@ def request_rows(events: Iterable[Event], now: int, report: Report | None) -> li
 
 def request_lines(rows: Sequence[RequestRow], now: int, width: int) -> Iterator[Line]:
     """A line a request; what it lost stands out."""
-    name = min(18, max([7, *(len(shown(r.req)) for r in rows)]))
+    room = max(12, width - _FIGURES)
+    name = min(room, max([7, *(len(shown(r.req)) for r in rows)]))
     head = f"  {'request':<{name}} {'status':<9} {'asked':>8} {'matched':>8} {'resum.':>8}"
     yield line((f"{head} {'at':>8} {'steps':>6}  findings", "label"))
     for r in rows:
@@ -102,7 +106,7 @@ def request_lines(rows: Sequence[RequestRow], now: int, width: int) -> Iterator[
         waits += f" preempted {r.preempted}×" if r.preempted else ""
         yield line(
             ("▸ " if r.status == "running" else "  ", "key"),
-            (f"{fitted(shown(r.req), name):<{name}} ", role),
+            (f"{named(shown(r.req), name):<{name}} ", role),
             (f"{'later' if r.first > now else r.status:<9} ", "dim"),
             (f"{_n(r.asked or None):>8} {_n(r.matched if r.asked else None):>8} ", ""),
             (f"{_n(r.resumable):>8} ", "bad" if lost else "good"),
@@ -183,7 +187,7 @@ def _transfer(begin: Event, end: Event | None, now: int, width: int) -> Line:
         (f"{'store' if store else 'load':<6}", "hue:1" if store else "hue:0"),
         (f"{begin.pos:>5} {'' if end is None else end.pos:>7}  ", "label"),
         (f"{state:<12} ", role),
-        (f"{fitted(shown(begin['group']), 14):<14} {fitted(shown(begin.req or ''), 14):<14} ", ""),
+        (f"{named(shown(begin['group']), 14):<14} {named(shown(begin.req or ''), 14):<14} ", ""),
         (fitted(text, max(8, width - 66)), "dim"),
         key=("pos", begin.pos),
     )  # fmt: skip

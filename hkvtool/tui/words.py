@@ -39,7 +39,7 @@ def title_spans(
     facts = f"  {shown(engine)}" if engine else ""
     left = f" {shown(name)}"
     room = width - len(left) - len(right) - 2
-    middle = f"{facts}  {events:,} events"
+    middle = f"{facts}  {events:,} event{'s' * (events != 1)}"
     middle = middle if len(middle) <= room else facts if len(facts) <= room else ""
     gap = " " * max(1, width - len(left) - len(middle) - len(right))
     return line((left, "bar-bold"), (middle, "bar-dim"), (gap, "bar"), (right, "bar-bold"))
@@ -56,7 +56,7 @@ def tab_spans(current: str, findings: int | None, width: int) -> Line:
     for number, view in enumerate(VIEWS, 1):
         text = view.capitalize()
         if view == "findings" and findings:
-            text += f" {findings}"
+            text += f" {findings:,}"
         if short and view != current:
             text = _SHORT.get(view, text)
         role = "chosen" if view == current else ""
@@ -142,11 +142,12 @@ def legend_lines(view: View, width: int) -> Iterator[Line]:
     yield line(*spans)
     shade = "bright: written lately" if view.per == 1 else "bright: full"
     if view.zoom == DETAIL:
-        marks = [(p.HELD, "resumable, held"), (p.FREE, "resumable, free"), ("1", "not, by layer"),
-                 (p.PENDING, "recovering"), (p.PINNED, "pinned")]  # fmt: skip
+        marks = [(p.HELD, "resumable, held"), (p.FREE, "and free"), ("1", "not, by layer")]
+        others = [(p.PENDING, "recovering"), (p.PINNED, "pinned")]
     else:
-        marks = [("C", "resumable"), ("c", "not"), (p.PENDING, "recovering")]
-    marks += [(p.FAULT, "in a finding"), (p.UNSURE, "uncertain"), (p.EMPTY, "empty")]
+        marks = [("C", "resumable"), ("c", "not")]
+        others = [(p.PENDING, "recovering")]
+    marks += [(p.FAULT, "in a finding"), *others, (p.UNSURE, "uncertain"), (p.EMPTY, "empty")]
     second: list[Span] = []
     for mark, what in marks:
         second += [(mark, "fault" if mark == p.FAULT else "bold"), (f" {what}  ", "dim")]

@@ -78,7 +78,7 @@ def test_numbers_come_from_the_report(cases) -> None:  # type: ignore[no-untyped
         # At the lookup nothing is decided yet.
         before = session.look(35).hit
         assert before is not None and before.resume is None
-        assert "not yet" in plain(hit_lines(before, 80))
+        assert "not resumed yet" in plain(hit_lines(before, 80))
 
 
 @pytest.mark.parametrize("width", [1, 7, 80, 1000])
@@ -97,4 +97,4 @@ def test_a_trace_without_a_check_says_so(tmp_path: Path) -> None:
     path.write_text('{"ev": "admit", "req": "r"}\n')
     with open_trace(path) as trace:
         assert Session(trace).look(1).hit is None
-        assert "No lookup or resume" in plain(hit_lines(None, 80))
+        assert "No request has looked up" in plain(hit_lines(None, 80))
