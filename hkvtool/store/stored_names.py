@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from hkvtool.model.rows import DOMAINS, NO_NAME, Names
 
-PAGE, SMALL_PAGE = 1 << 14, 1 << 10
+PAGE, SMALL_PAGE = 1 << 14, 1 << 6
 """Names fetched at once: by who reads a trace, and by who looks around in it. Hashes run into the
 millions, and most views show a few."""
 
