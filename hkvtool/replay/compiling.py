@@ -278,6 +278,8 @@ def _lookup(c: Compiler, event: Event) -> None:
 def _resume(c: Compiler, event: Event) -> None:
     author = c.author(str(event.req))
     author.checked = c.epoch
+    # What is brought for it is brought up to here, however far some group alone was found.
+    author.hit = event["at"]
     groups = c.fold.declared.groups.values()
     author.extent.update({g.name: event["at"] for g in groups if g.participates or g.serves})
 
