@@ -21,7 +21,7 @@ from typing import IO, Protocol
 from hkvtool.model.errors import HkvError
 from hkvtool.recorder.environment import JOIN, RECORD
 from hkvtool.recorder.folder import Folder
-from hkvtool.recorder.sealing import Bounds, Status, switch_off
+from hkvtool.recorder.sealing import OVER, Bounds, Status, switch_off
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 
@@ -68,7 +68,7 @@ class SealerProcess:
 
     def __init__(self, folder: str, bounds: Bounds, keeps: Sequence[int] = ()) -> None:
         self.status: Status | None = None
-        args = [str(bounds.max_bytes or ""), str(bounds.keep or ""), str(os.getpid())]
+        args = [str(bounds.max_bytes or ""), str(bounds.keep or "")]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hkvtool.recorder.sealing", folder, *args],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=keeps,
@@ -95,8 +95,8 @@ class SealerProcess:
         """Have it seal what is left; says what went wrong, if anything did."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
-        with suppress(OSError):
-            process.stdin.close()
+        with suppress(OSError), process.stdin:
+            process.stdin.write(OVER)
         until = monotonic() + _SEALED_WITHIN
         while process.poll() is None and monotonic() < until:
             select.select([process.stdout], [], [], _LOOK)

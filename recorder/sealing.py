@@ -1,8 +1,8 @@
 """The process around a sealer: when it looks, what it tells, and when it ends.
 
-`python -m hkvtool.recorder.sealing FOLDER MAX_BYTES KEEP PID` is what a launcher starts. It ends
-when its standard input is closed. A launcher that dies closes it too; then it goes on until nobody
-writes any more. Each second it prints a line of JSON, the `Status`.
+`python -m hkvtool.recorder.sealing FOLDER MAX_BYTES KEEP` is what a launcher starts. It ends when
+its standard input says that it is over and is closed. A launcher that dies only closes it; then it
+goes on until nobody writes any more. Each second it prints a line of JSON, the `Status`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ _BUSY, _IDLE = 0.02, 0.2
 """Seconds between two looks, where something came and where nothing did."""
 
 _TOLD_EVERY = 1.0
+
+OVER = b"over\n"
+"""What a launcher says that ends."""
 
 _LEFT_ALONE = 2.0
 """Seconds without a writer after which a sealer whose launcher died ends."""
@@ -144,7 +147,7 @@ def switch_off(folder: str, reason: str) -> None:
 
 def main(args: list[str]) -> int:
     """Seal FOLDER, within bounds, for a launcher until it closes our standard input."""
-    folder, max_bytes, keep, launcher = args
+    folder, max_bytes, keep = args
     # A terminal's Ctrl-C goes to everyone; the launcher says when it is over.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -157,24 +160,23 @@ def main(args: list[str]) -> int:
     except HkvError as e:
         print(e.what, file=sys.stderr)
         return int(e.exit_code)
-    closed = False
+    closed = over = False
 
     def stopped(seconds: float) -> bool:
-        nonlocal closed
+        nonlocal closed, over
         if closed:
             sleep(seconds)
         elif select.select([0], [], [], seconds)[0]:
-            closed = not os.read(0, 4096)
+            said = os.read(0, 4096)
+            over, closed = over or said == OVER, not said
         return closed
 
     def tell(status: Status) -> None:
         with suppress(OSError):
             print(status.line(), flush=True)
 
-    def alone() -> bool:
-        return os.getppid() != int(launcher)
-
-    Sealing(sealer, bounds).run(stopped, alone, tell)
+    # A launcher that was killed has closed our standard input too.
+    Sealing(sealer, bounds).run(stopped, lambda: not over, tell)
     sealer.close()
     return 0
 

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hkvtool.model.manifest import MANIFEST, Segment, read_manifest
 from hkvtool.model.recording import RecordingCount, read_recording, stage_of
 from hkvtool.model.ring_format import Policy
 from hkvtool.recorder import sealer as sealer_module
+from hkvtool.recorder.launcher import SealerProcess
 from hkvtool.recorder.recording import Recording
 from hkvtool.recorder.sealer import Sealer
 from hkvtool.recorder.sealing import Bounds, Sealing, Status
@@ -352,3 +354,21 @@ def test_reading_while_it_is_sealed_tells_each_event_once(tmp_path: Path) -> Non
         thread.join()
         sealer.close()
         told.recording.close()
+
+
+def test_a_launcher_that_is_gone_has_not_said_that_it_is_over(told: Told) -> None:
+    """Its end of the pipe is closed before anybody else could know that it has died."""
+    process = SealerProcess(os.fspath(told.folder), Bounds())
+    sealer = process._process
+    assert sealer.stdin is not None and sealer.stdout is not None
+    sealer.stdin.close()
+    end = time.monotonic() + 60
+    while process.look() is None:
+        assert time.monotonic() < end and sealer.poll() is None
+        time.sleep(0.02)
+    told.emit(100)
+    told.recording.close()
+    assert sealer.wait(60) == 0
+    sealer.stdout.close()
+    assert not list(told.folder.glob("*.ring")), "all of it is sealed"
+    assert told.read()[0] == list(range(100))
