@@ -45,10 +45,9 @@ class PoolState:
         """The request of every page that the tree has not."""
         self.hash_of: dict[int, str] = {}
         self.page_of: dict[str, int] = {}
-        self.stand_ins: set[str] = set()
-        """Names of what was there before the recording and that nobody knows: they stay."""
         self.place: dict[int, int] = {}
-        """Which page of its sequence it is, of every page that the tree has."""
+        """Which page of its sequence it is, of every page that the tree has and that was seen to
+        come."""
 
     def pages(self, slots: Any) -> list[int]:
         """The pages that begin in these slots, in their order. Copied from the device."""
@@ -90,7 +89,7 @@ class PoolState:
         fresh = False
         run: list[int] = []
         for i, (page, name) in enumerate(zip(pages, hashes, strict=True)):
-            if (had := self.hash_of.get(page)) == name or had in self.stand_ins:
+            if (had := self.hash_of.get(page)) == name or had in self.cache.stand_ins:
                 self._publish(pages, hashes, run, start)
                 run = []
                 continue
@@ -132,9 +131,27 @@ class PoolState:
         """The tree has these pages no more."""
         gone = [p for p in pages if p in self.hash_of]
         for page in gone:
-            del self.page_of[self.hash_of.pop(page)], self.place[page]
+            del self.page_of[self.hash_of.pop(page)]
+            self.place.pop(page, None)
         if gone:
             self.cache.hooks.tell.unpublish(self.name, gone, None, reason)
+
+    def stand_in(self, page: int) -> str:
+        """The tree has this page, and nobody knows what of: a name that stands for nothing else."""
+        name = self.cache.hooks.keyed(f"{self.name} {page} before the recording")
+        self.cache.stand_ins.add(name)
+        self.taken.pop(page, None)
+        self.hash_of[page], self.page_of[name] = name, page
+        return name
+
+    def appear(self, pages: list[int]) -> None:
+        """The tree has pages by now whose way into it was not followed from its beginning."""
+        names = [self.stand_in(page) for page in pages]
+        if names:
+            self.cache.hooks.tell.event({
+                "ev": "state", "pool": self.name, "blocks": pages, "refs": [0] * len(pages),
+                "hashes": [[name] for name in names], "groups": [self.name] * len(pages),
+            })  # fmt: skip
 
     def forget_hashes(self) -> None:
         """The tree is empty."""
@@ -187,6 +204,8 @@ class CacheState:
         """The window's slot by that of full attention."""
         self.locks: dict[tuple[int, Any], list[Lock]] = {}
         """By the node that was locked, and what the engine calls the end of its window."""
+        self.stand_ins: set[str] = set()
+        """Names of what was there before the recording and that nobody knows: they stay."""
         self.asked: dict[str, tuple[Any, ...]] = {}
         """What the last lookup of each request came to."""
         self.tier: HostTier | None = None
@@ -227,6 +246,8 @@ class CacheState:
         from hkvtool.recorder.sglang.tree_core import take_away
 
         take_away(self.cache)
+        if self.tier is not None:
+            self.tier.ask_anew()
         for owner in self.owners:
             if hasattr(owner, STATE):
                 delattr(owner, STATE)

@@ -26,7 +26,7 @@ NOT_SEEN = (
     "of DeepSeek-V4, what a step does to units that are kept open by request",
     "states that are kept in int8, and allocators that share one buffer between groups",
     "for whom a node is locked that no request holds",
-    "a cache from before the recording above memory of the host, or with recurrent states",
+    "a cache from before the recording above buffers of the host, or with recurrent states",
 )
 """What happens in an engine and is not told."""
 

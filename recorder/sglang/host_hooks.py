@@ -103,17 +103,25 @@ def adopted(
     state = hooks.by_core(witness)
     if state is None or state.tier is None:
         return
-    parts = [("full", kv_xfer.host_indices, device_indices)]
+    parts = [("full", kv_xfer, device_indices)]
     parts += [
-        ("swa", t.host_indices, t.device_indices)
+        ("swa", t, t.device_indices)
         for t in comp_xfers.get(state.components["swa"], ()) if t.indices_from_pool is None
     ]  # fmt: skip
-    for kind, host, device in parts:
+    spans = {step.node_id: step for step in core.collect_path_info([node_id])[0]}
+    for kind, transfer, device in parts:
         pool = next((p for p in state.tier.pools.values() if p.kind == kind), None)
         if pool is None or device is None or not len(device):
             continue
-        near, far = pool.near.pages(device), pool.pages(host)
-        pool.near.publish_at(near, [pool.hash_of[p] for p in far], [pool.place[p] for p in far])
+        near, far = pool.near.pages(device), pool.pages(transfer.host_indices)
+        places = [
+            place
+            for node in transfer.nodes_to_load or ()
+            for place in range(
+                spans[node].path_start // pool.page, spans[node].path_end // pool.page
+            )
+        ]
+        pool.near.publish_at(near, [pool.hash_of[p] for p in far], places)
     if state.locks:
         extend(hooks, state, core)
 

@@ -82,6 +82,16 @@ class HostTier:
         """What the storage is given and asked for, where there is one."""
         self._count = self._handed = 0
 
+    def ask_anew(self) -> None:
+        """Functions that the engine keeps with its pools are those that it would find there by
+        now: kept from before the hooks came they pass them by, and from then on lead to them."""
+        for entry in self.controller.mem_pool_host.entries:
+            for name in ("device_alloc_fn", "device_free_fn"):
+                kept = getattr(entry, name)
+                owner = getattr(kept, "__self__", None)
+                if owner is not None:
+                    setattr(entry, name, getattr(owner, kept.__name__))
+
     def put_below(self) -> None:
         """There is a storage below, of pages that the tree has on the host."""
         if self.state.cache.host_memory_mode != "cache":

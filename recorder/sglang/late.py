@@ -1,15 +1,14 @@
 """Beginning in the middle: caches that are there already are described as they stand.
 
-The tree core is put behind a witness, as it would have been when it was made. What it has is read
-off the Python core node by node. The Rust core tells only which slots come behind which: the hashes
-of what it had before are then names that stand for nothing else.
+The tree core is put behind a witness, as it would have been when it was made. What is on its way
+between the device, the host and a storage is told from its next beginning on: until then a page is
+taken for what the tree takes it for.
 """
 
 from __future__ import annotations
 
 import sys
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,10 @@ from hkvtool.recorder.patches import family
 from hkvtool.recorder.sglang import declare
 from hkvtool.recorder.sglang.cache_state import CacheState, Lock, PoolState
 from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.recorder.sglang.host_tier import HostPool
+from hkvtool.recorder.sglang.late_tree import adopt, host_pools, used
 from hkvtool.recorder.sglang.locks import OWNER
-from hkvtool.recorder.sglang.paths import full_pages, hashes, window_pages
+from hkvtool.recorder.sglang.paths import full_pages, window_pages
 from hkvtool.recorder.sglang.tree_core import Witness, put_in_front
 
 _AT_ONCE = 8192
@@ -72,8 +73,13 @@ def _not_followed(cache: Any) -> str:
     kinds = {component.name for component in cache.tree_components}
     if not kinds <= {"FULL", "SWA"}:
         return f"a cache that was there before, of {', '.join(sorted(kinds))}"
-    if cache.cache_controller is not None:
-        return "a cache that was there before, above memory of the host"
+    controller = cache.cache_controller
+    if controller is not None and cache.host_memory_mode != "cache":
+        return "a cache that was there before, whose pages are staged in buffers of the host"
+    if controller is not None and not all(
+        hasattr(entry.host_pool, "slot_used") for entry in controller.mem_pool_host.entries
+    ):
+        return "a cache that was there before, whose pools share the memory of the host"
     if cache.tree_core.is_eagle:
         return "a cache that was there before, for speculative decoding"
     return ""
@@ -89,80 +95,43 @@ def _describe(hooks: Hooks, cache: Any, requests: list[Any]) -> None:
     if state is None or state.full is None:
         return
     put_in_front(cache, core, hooks)
-    for pool, page, name, place in _tree(state, core):
-        pool.hash_of[page], pool.page_of[name], pool.place[page] = name, page, place
+    controller = cache.cache_controller
+    if controller is not None:
+        declare.declare_tier(hooks, state, controller)
+    adopt(state, core)
     held = {str(r.rid): r for r in requests if r.kv.req_pool_idx is not None}
     _locks(state, core, held)
     for pool in state.pools:
         _taken(state, pool, held)
-        _tell(hooks, state, pool)
+        _tell(hooks, state, pool, range(1, int(pool.allocator.size) // pool.page + 1))
+    for far in host_pools(state):
+        far.taken.update(dict.fromkeys(used(far) - set(far.hash_of)))
+        _tell(hooks, state, far, range(int(far.allocator.size) // far.page))
+    if state.tier is not None:
+        state.tier.ask_anew()
+        if controller.enable_storage:
+            # Its threads are heard from here on.
+            state.tier.put_below()
     state.live.update(held)
     # A pause before has withdrawn it.
     hooks.tell.event({"ev": "evidence", "evidence": list(hooks.evidence)})
-
-
-# --- the tree ------------------------------------------------------------------------------
-
-
-def _tree(state: CacheState, core: Any) -> Iterator[tuple[PoolState, int, str, int]]:
-    """Every page that the tree has: its pool, itself, its hash, and which one of its sequence."""
-    if state.cache._tree_core_backend == "python":
-        yield from _nodes(state, core)
-        return
-    assert state.full is not None
-    keyed, page = state.hooks.keyed, state.page
-    walked = core.walk_for_kv_canary(False, False)
-    places: dict[int, int] = {}
-    for slot, position in zip(walked.slot_indices.tolist(), walked.positions.tolist(), strict=True):
-        if position % page == 0:
-            places[slot // page] = position // page
-    for block, place in places.items():
-        yield state.full, block, _stand_in(state.full, block, keyed), place
-    if state.swa is not None:
-        resident = core.walk_for_kv_canary(False, True).slot_indices.tolist()
-        for slot in resident:
-            if slot % page == 0:
-                block = int(state.mapping[slot]) // page
-                yield state.swa, block, _stand_in(state.swa, block, keyed), places[slot // page]
-
-
-def _stand_in(pool: PoolState, block: int, keyed: Any) -> str:
-    """A name for what a page holds, where nobody says what that is."""
-    name: str = keyed(f"{pool.name} {block} before the recording")
-    pool.stand_ins.add(name)
-    return name
-
-
-def _nodes(state: CacheState, core: Any) -> Iterator[tuple[PoolState, int, str, int]]:
-    """The same, read off each node."""
-    keyed, page = state.hooks.keyed, state.page
-    stack = [(child, array("q")) for child in core.root_node.children.values()]
-    while stack:
-        node, before = stack.pop()
-        first = len(before) // page
-        tokens = before[:]
-        tokens.extend(node.key.raw_token_ids())
-        key = type(node.key)(tokens, extra_key=node.key.extra_key, cache_salt=node.key.cache_salt)
-        names = [keyed(h) for h in hashes(key, page, len(tokens) // page)][first:]
-        stack += [(child, tokens) for child in node.children.values()]
-        for pool in state.pools:
-            value = node.component_data[state.components[pool.kind]].value
-            if value is None:
-                continue
-            for i, block in enumerate(pool.pages(value)):
-                yield pool, block, names[i], first + i
 
 
 # --- who holds it --------------------------------------------------------------------------
 
 
 def _locks(state: CacheState, core: Any, held: dict[str, Any]) -> None:
-    """Locks that requests hold."""
+    """Locks that requests hold, and copies between the device and the host."""
     for req in held.values():
         if req.lock is not None:
             released = bool(getattr(req.lock, "swa_released", False))
             lock = _lock(state, core, req.lock.node, req.lock.receipt, window=not released)
             lock.req, lock.receipt = str(req.rid), req.lock.receipt
+    if state.tier is not None:
+        copies = (state.cache.ongoing_write_through, state.cache.ongoing_load_back)
+        for one in (one for under_way in copies for one in under_way.values()):
+            if one.lock_params is not None:
+                _lock(state, core, one.node_id, one.lock_params, window=True)
 
 
 def _lock(state: CacheState, core: Any, node: int, receipt: Any, *, window: bool) -> Lock:
@@ -172,10 +141,26 @@ def _lock(state: CacheState, core: Any, node: int, receipt: Any, *, window: bool
         component = state.components["swa"]
         end = receipt.component_lock_uuids.get(component)
         if window:
-            runs, lock.covered = window_pages(state.swa, core, component, node, state.window or 0)
+            covers = covered(state, core, node, end)
+            runs, lock.covered = window_pages(state.swa, core, component, node, covers)
             lock.swa = [p for _, pages in runs for p in pages]
     state.locks.setdefault((node, end), []).append(lock)
     return lock
+
+
+def covered(state: CacheState, core: Any, node: int, end: Any) -> int:
+    """Tokens before the end of a node that a lock on its window covers. Whole nodes are locked, and
+    may have been parted since: the Python core knows how far, the other at least the window."""
+    tokens = 0
+    if state.cache._tree_core_backend == "python":
+        at = core.node_by_id(node)
+        while at is not core.root_node:
+            tokens += len(at.key)
+            known = at.component_data[state.components["swa"]].metadata.get("uuid")
+            if end is not None and known == end:
+                break
+            at = at.parent
+    return max(tokens, state.window or 0)
 
 
 def _taken(state: CacheState, pool: PoolState, held: dict[str, Any]) -> None:
@@ -196,17 +181,18 @@ def _taken(state: CacheState, pool: PoolState, held: dict[str, Any]) -> None:
 # --- told ----------------------------------------------------------------------------------
 
 
-def _tell(hooks: Hooks, state: CacheState, pool: PoolState) -> None:
-    """The `state` events of a pool."""
+def _tell(hooks: Hooks, state: CacheState, pool: PoolState, every: Iterable[int]) -> None:
+    """The `state` events of a pool, which has `every` page."""
     refs, owners = dict.fromkeys([*pool.hash_of, *pool.taken], 0), dict(pool.taken)
     for page in pool.taken:
         refs[page] += 1
         owners[page] = owners[page] or _UNKNOWN
-    for lock in (lock for locks in state.locks.values() for lock in locks):
+    near = {} if isinstance(pool, HostPool) else state.locks
+    for lock in (lock for locks in near.values() for lock in locks):
         for page in {"full": lock.full, "swa": lock.swa}.get(pool.kind, ()):
             refs[page] += 1
             owners[page] = lock.req or owners.get(page) or OWNER
-    for page in range(1, int(pool.allocator.size) // pool.page + 1):
+    for page in every:
         refs.setdefault(page, 0)
     _state(hooks, pool, refs, owners)
 

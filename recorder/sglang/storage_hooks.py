@@ -79,8 +79,8 @@ def written(
 ) -> None:  # fmt: skip
     """The thread is done with it."""
     if seen is not None and _writes(hooks, controller) is seen[0]:
-        writes, parts, space = seen
-        writes.end(operation, parts, space)
+        writes, parts, spaces = seen
+        writes.end(operation, parts, spaces)
 
 
 def landed(

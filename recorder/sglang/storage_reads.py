@@ -61,7 +61,10 @@ class Reads:
 
     def found(self, operation: Any) -> None:
         """The storage was asked what it has of a request."""
-        before, key = self.prefixes.pop(operation.handle, None) or (), operation.token_ids
+        if operation.handle not in self.prefixes:
+            # It was to be asked before the recording began.
+            return
+        before, key = self.prefixes.pop(operation.handle) or (), operation.token_ids
         tokens = array("q", before)
         tokens.extend(key.raw_token_ids())
         whole = type(key)(
@@ -205,6 +208,7 @@ class Reads:
         """The tree has these pages, so many each behind those that it was asked behind."""
         read: Read | None = getattr(self.result, READ, None)
         if read is None:
+            pool.appear(pages)
             return
         places = [self._start(self.result) + place for place in places]
         pool.publish_at(pages, [read.names[place] for place in places], places)

@@ -109,7 +109,8 @@ class StorageTier:
             pool = self.pools.get(name)
             if pool is not None and host is not None and of and len(host):
                 pages = pool.far.pages(host)[: len(of)]
-                names = [pool.far.hash_of.get(page) for page in pages]
+                known = (pool.far.hash_of.get(page) for page in pages)
+                names = [None if n in self.tier.state.stand_ins else n for n in known]
                 yield Part(pool, pages, list(of)[: len(pages)], names)
 
     def event(self, lane: str, **data: Any) -> None:

@@ -35,16 +35,18 @@ class Writes:
         self._handed.setdefault(id(slots), deque()).append((event, self.space))
         self.storage.tier.state.hooks.tell.event({"ev": "signal", "event": event})
 
-    def begin(self, job: Any) -> tuple[list[Part], str]:
+    def begin(self, job: Any) -> tuple[list[Part], list[str]]:
         """The thread begins a job. Pages that are in the storage already are left as they are."""
         storage, lane = self.storage, self.storage.writer
         self.landed = set()
         handed = self._handed.get(id(job.host_indices))
-        event, space = handed.popleft() if handed else ("", "")
+        spaces: list[str] = []
+        if handed:
+            event, space = handed.popleft()
+            spaces.append(space)
+            storage.event(lane, ev="wait", event=event)
         if not handed:
             self._handed.pop(id(job.host_indices), None)
-        if event:
-            storage.event(lane, ev="wait", event=event)
         parts = list(storage.parts(job.host_indices, job.hash_value, job.pool_transfers))
         for part in parts:
             places = list(range(len(part.keys)))
@@ -53,17 +55,17 @@ class Writes:
                 called = [storage.file_of(part.pool, key) for key in part.keys]
                 places = [i for i in places if called[i] not in part.pool.files]
             part.handle = f"backup{job.id}.{part.pool.far.name}"
-            self._begin(part, places, space)
-        return parts, space
+            self._begin(part, places, spaces)
+        return parts, spaces
 
-    def _begin(self, part: Part, places: list[int], space: str) -> None:
+    def _begin(self, part: Part, places: list[int], spaces: list[str]) -> None:
         storage, lane, pool = self.storage, self.storage.writer, part.pool
         part.places = places
         if not places:
             return
         begin: dict[str, Any] = {
             "ev": "store_begin", "handle": part.handle, "group": pool.far.name,
-            "blocks": [part.pages[i] for i in places], "to": pool.name, "key": [space],
+            "blocks": [part.pages[i] for i in places], "to": pool.name, **_keyed(spaces),
         }  # fmt: skip
         if storage.known:
             part.blocks = [storage.new() for _ in places]
@@ -71,7 +73,7 @@ class Writes:
             begin["peer"] = part.blocks
         storage.event(lane, **begin)
 
-    def end(self, job: Any, parts: list[Part], space: str) -> None:
+    def end(self, job: Any, parts: list[Part], spaces: list[str]) -> None:
         """It has done what it could of it."""
         storage = self.storage
         self._jobs += 1
@@ -81,7 +83,7 @@ class Writes:
                 good = {i for i in part.places if called[i] in self.landed}
             else:
                 good = set(part.places[: self._done(job, part)])
-            self._end(part, called, good, space)
+            self._end(part, called, good, spaces)
             # One that was there at the beginning, made room and was written again.
             again = [
                 i for i, name in enumerate(called)
@@ -89,8 +91,8 @@ class Writes:
             ]  # fmt: skip
             if again:
                 part.handle += " again"
-                self._begin(part, again, space)
-                self._end(part, called, set(again), space)
+                self._begin(part, again, spaces)
+                self._end(part, called, set(again), spaces)
         self._over[job.id] = self._jobs
         storage.event(storage.writer, ev="signal", event=self.signal(self._jobs))
 
@@ -101,7 +103,7 @@ class Writes:
         hits = job.pool_storage_result.extra_pool_hit_pages
         return int(hits.get(part.pool.engine, 0))
 
-    def _end(self, part: Part, called: list[str], good: set[int], space: str) -> None:
+    def _end(self, part: Part, called: list[str], good: set[int], spaces: list[str]) -> None:
         storage, lane, pool = self.storage, self.storage.writer, part.pool
         if not part.places:
             return
@@ -122,7 +124,7 @@ class Writes:
         if told:
             storage.event(
                 lane, ev="publish", group=pool.name, blocks=list(told),
-                hashes=list(told.values()), key=[space],
+                hashes=list(told.values()), **_keyed(spaces),
             )  # fmt: skip
         storage.event(lane, ev="free", pool=pool.name, blocks=part.blocks)
 
@@ -141,3 +143,8 @@ class Writes:
         """The queues are emptied."""
         self._handed.clear()
         self._over.clear()
+
+
+def _keyed(spaces: list[str]) -> dict[str, list[str]]:
+    """What the keys of a job hold, where it was seen to be made ready."""
+    return {"key": spaces} if spaces else {}

@@ -13,6 +13,7 @@ from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, MatchPrefixParams
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
+from sglang.srt.mem_cache.pool_host.base import host_memory_budget_scope
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
@@ -85,7 +86,9 @@ class Engine:
         )  # fmt: skip
         self.cache = UnifiedRadixCache(params)
         if host is not None:
-            self.cache.init_hicache(server, params)
+            # It wants many gigabytes to be free beyond what it takes.
+            with host_memory_budget_scope(1 << 30):
+                self.cache.init_hicache(server, params)
             self.cache.load_back_threshold = 1
             for entry in self.cache.cache_controller.mem_pool_host.entries:
                 entry.host_pool.pin_memory = False

@@ -110,9 +110,9 @@ class HostLoad:
         return self.engine.allocator.clear()
 
 
-def host_differences(folded: Folded, state: CacheState) -> Iterator[str]:
+def host_differences(folded: Folded, state: CacheState, *, locks: bool = True) -> Iterator[str]:
     """In what engine and fold differ, of the device and of the host."""
-    yield from differences(folded, state.cache, state.pools)
+    yield from differences(folded, state.cache, state.pools, locks=locks)
     assert state.tier is not None
     for pool in state.tier.pools.values():
         refs, live = folded.pages(pool.name)
@@ -153,5 +153,5 @@ def _by_node(state: CacheState) -> Iterator[str]:
         for page, path in tree.items():
             if names.setdefault(pool.hash_of[page], path) != path:
                 yield f"{pool.name}: page {page} has the hash of other tokens"
-            if pool.place[page] != len(path) // pool.page - 1:
+            if pool.place.get(page, len(path) // pool.page - 1) != len(path) // pool.page - 1:
                 yield f"{pool.name}: page {page} is told to be elsewhere in its sequence"

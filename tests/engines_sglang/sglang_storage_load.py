@@ -162,11 +162,11 @@ class StorageLoad(HostLoad):
 
 
 def storage_differences(
-    folded: Folded, state: CacheState, folder: str | None
-) -> Iterator[str]:  # fmt: skip
+    folded: Folded, state: CacheState, folder: str | None, *, locks: bool = True
+) -> Iterator[str]:
     """In what engine and fold differ, of the device, of the host and of the storage. Without a
     folder there may be files that nobody has told of yet."""
-    yield from host_differences(folded, state)
+    yield from host_differences(folded, state, locks=locks)
     assert state.tier is not None and state.tier.writes is not None
     every = [] if folder is None else os.listdir(folder)
     there = {name[:-4] for name in every if name.endswith(".bin")}
@@ -174,8 +174,10 @@ def storage_differences(
     for pool in state.tier.writes.storage.pools.values():
         refs, live = folded.pages(pool.name)
         files = {file.block: name for name, file in pool.files.items()}
-        if live != set(files):
-            yield f"{pool.name}: {sorted(files)} are there, folded {sorted(live)}"
+        # What a file holds of what was there before the recording, nobody knows.
+        known = {file.block for file in pool.files.values() if file.name is not None}
+        if live != known:
+            yield f"{pool.name}: {sorted(known)} are there, folded {sorted(live)}"
         held = [block for block, count in refs.items() if count]
         if held:
             yield f"{pool.name}: held by nobody, folded {held}"

@@ -13,6 +13,7 @@ from sglang.srt.managers.scheduler import Scheduler
 from engines_sglang.sglang_cache import CORES, Engine
 from engines_sglang.sglang_host_load import HostLoad
 from engines_sglang.sglang_state import Folded, differences
+from engines_sglang.sglang_states import StateEngine
 from hkvtool.recorder.patches import is_wrapped
 from hkvtool.recorder.sglang import plugin
 from hkvtool.recorder.sglang.hooks import Hooks
@@ -41,7 +42,7 @@ def nobody() -> Iterator[None]:
     plugin.stop(None)
 
 
-def served(engine: Engine) -> Any:
+def served(engine: Any) -> Any:
     """A scheduler that has the cache, and nothing else."""
     scheduler = Scheduler.__new__(Scheduler)
     scheduler.tree_cache = engine.cache
@@ -111,9 +112,9 @@ def test_attached_detached_and_attached_again(core: str, page: int) -> None:
 
 
 def test_what_cannot_be_described_is_said() -> None:
-    engine = Engine("rust", slots=160, host=1.5)
+    engine = StateEngine("rust", "no_buffer")
     scheduler = served(engine)
     recorded, hooks = begun()
     assert not [s for s in hooks.caches if s.cache is scheduler.tree_cache]
     notes = [e.get("note", "") for e in recorded.folded.events]
-    assert any("above memory of the host" in note for note in notes)
+    assert any("a cache that was there before, of FULL, MAMBA" in note for note in notes)
