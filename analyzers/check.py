@@ -219,21 +219,31 @@ class Check:
             self.ctx.evidence, self._coming = self._coming, None
             self.ctx.lane_evidence.clear()
 
+    def let_go(self, gap: Event) -> None:
+        """Events were lost before what comes next: each family forgets what that makes doubtful."""
+        before, after = self._looks_at(EVERY)
+        for look in (*before, *after):
+            look(gap)
+
     def _looks_at(self, kind: str) -> tuple[list[Look], list[Look]]:
         """What looks at events of a kind, before and after they are folded, in order."""
         found = self._looks.get(kind)
         if found is None:
-            seeing = []
-            for one in self.seeing:
-                kinds: frozenset[str] | None = getattr(one, "kinds", None)
-                if kinds is None or kind in kinds or kind == EVERY:
-                    seeing.append(one)
-            wrap = self.wrap or _as_it_is
-            found = self._looks[kind] = (
-                [wrap(f.before) for f in seeing if type(f).before is not Silent.before],
-                [wrap(f.after) for f in seeing if type(f).after is not Silent.after],
-            )
+            found = self._looks[kind] = self._looks_of(self.seeing, kind)
         return found
+
+    def _looks_of(self, families: Iterable[Family], kind: str) -> tuple[list[Look], list[Look]]:
+        """What of some families looks at events of a kind."""
+        seeing = []
+        for one in families:
+            kinds: frozenset[str] | None = getattr(one, "kinds", None)
+            if kinds is None or kind in kinds or kind == EVERY:
+                seeing.append(one)
+        wrap = self.wrap or _as_it_is
+        return (
+            [wrap(f.before) for f in seeing if type(f).before is not Silent.before],
+            [wrap(f.after) for f in seeing if type(f).after is not Silent.after],
+        )
 
     def _carry(self, event: Event) -> None:
         """What is wrong with a source is wrong with its copy."""

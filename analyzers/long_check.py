@@ -10,6 +10,7 @@ from hkvtool.model.findings import Report
 from hkvtool.state.fold import PLAIN_LIMIT
 
 if TYPE_CHECKING:
+    from hkvtool.analyzers.shares import Shares
     from hkvtool.store import Trace
 
 
@@ -19,10 +20,13 @@ def check_trace(trace: Trace, told: Callable[[int], None] | None = None) -> Repo
     return screen_of(trace, told) or check(trace.events())
 
 
-def screen_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report | None:
+def screen_of(
+    trace: Trace, told: Callable[[int], None] | None = None, shares: Shares | None = None
+) -> Report | None:
     """The report of a long trace in a DuckDB file, the rules asked of what compiled code does not
-    surely find right; None where they must look at all of it, and of any other trace."""
-    return _screened(trace, told, right=False)
+    surely find right; None where they must look at all of it, and of any other trace. What takes
+    how long is put into `shares`."""
+    return _screened(trace, told, right=False, shares=shares)
 
 
 def right_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report | None:
@@ -30,7 +34,9 @@ def right_of(trace: Trace, told: Callable[[int], None] | None = None) -> Report 
     return _screened(trace, told, right=True)
 
 
-def _screened(trace: Trace, told: Callable[[int], None] | None, *, right: bool) -> Report | None:
+def _screened(
+    trace: Trace, told: Callable[[int], None] | None, *, right: bool, shares: Shares | None = None
+) -> Report | None:
     if trace.count < PLAIN_LIMIT:
         return None
     from hkvtool.store.duck import DuckTrace
@@ -39,4 +45,4 @@ def _screened(trace: Trace, told: Callable[[int], None] | None, *, right: bool) 
         return None
     from hkvtool.analyzers.screen import screened
 
-    return screened(trace, told, right=right)
+    return screened(trace, told, right=right, shares=shares)

@@ -8,19 +8,23 @@ bears on the events they are asked of; `narrowed_rows` says of which events that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hkvtool.analyzers import narrowed_rows as n
 from hkvtool.analyzers.check import DESCRIBES, FORGET_EVERY
+from hkvtool.analyzers.kinds import table
 from hkvtool.analyzers.narrowed_check import AT_END, NarrowedCheck, NarrowedContext
 from hkvtool.analyzers.narrowed_fold import NarrowedFold
+from hkvtool.analyzers.ratios import costs_tokens
 from hkvtool.analyzers.recount import Row
 from hkvtool.analyzers.screen_fold import Suspicious
+from hkvtool.analyzers.shares import Shares, family_of
 from hkvtool.model.event import Event
 from hkvtool.model.events import EVENTS
 from hkvtool.model.evidence import evidence_of
@@ -30,7 +34,9 @@ from hkvtool.state.batch import Batch
 from hkvtool.state.codes import DISPATCH, LAUNCH, RETIRE
 from hkvtool.state.reading import request_number
 
-_DESCRIBED = np.array(sorted(EVENTS[kind].code for kind in DESCRIBES))
+_DESCRIBED = table(EVENTS[kind].code for kind in DESCRIBES)
+
+_BOUNDS = table([DISPATCH, RETIRE])
 
 SIZE = 1 << 14
 
@@ -60,13 +66,22 @@ class Doubts:
     found_at: list[int]
     """Where each finding of the screen's report was found."""
     losses: dict[tuple[str, str | None], int]
+    unended: list[str]
+    """Transfers that the rule tells of at the end of the trace."""
+    told: Any
+    """Positions of events that the rules are told of whatever they are, in order."""
 
 
-def narrowed(trace: Any, doubts: Doubts, seen: Report) -> Report:
+def narrowed(
+    trace: Any, doubts: Doubts, seen: Report, shares: Shares | None = None
+) -> Report:  # fmt: skip
     """The report of a whole trace: what was `seen` by the screen, and what the rules say of what
-    it left to them. Raises Suspicious where they must look at all of it."""
+    it left to them. Raises Suspicious where they must look at all of it. What takes how long is put
+    into `shares`."""
     while True:
         narrowing = _Narrowing(trace, doubts)
+        if shares:
+            narrowing.measure(shares)
         narrowing.run()
         others = narrowing.others()
         if not others:
@@ -89,22 +104,33 @@ class _Narrowing:
         self.row = 0
         """Rows before it are noted: which steps were sent, and what evidence holds."""
         self.steps: list[tuple[int, int, int, int]] = []
+        self.waited: Callable[[Iterator[Any]], Iterator[Any]] = iter
+
+    def measure(self, shares: Shares) -> None:
+        """Have it said what takes how long; the rules' share is that of each family."""
+        self.check.wrap = lambda look: shares.timed(f"second pass: {family_of(look)}", look)
+        shares.measure(self, {"run": "second pass: the rest"})
+        shares.measure(self.slice, {"what": "second pass: what bears on the doubts"})
+        shares.measure(self.ctx, {"meet": "second pass: order", "follow": "second pass: state"})
+        shares.measure(self.fold, {"to": "second pass: state"})
+        self.waited = partial(shares.waited, "second pass: waiting for what is read")
 
     def run(self) -> None:
         """Go through all of it."""
         last = self.slice.last()
         with closing(self.slice.batches(SIZE)) as batches:
-            for batch, chunk in batches:
+            for batch, chunk in self.waited(batches):
                 self._batch(batch, chunk)
                 self.done += batch.n
-                if batch.pos[-1] >= last and not self.check.waiting:
+                waits = self.check.waiting or self.doubts.unended
+                if batch.pos[-1] >= last and not waits:
                     # Nothing that follows bears on what was asked.
                     break
         self.check.finish()
 
     def others(self) -> list[int]:
         """Requests that findings name, of which the rules were not told all."""
-        named = {finding.request for finding in self.ctx.findings} - {None}
+        named = {f.request for f in self.ctx.findings if costs_tokens(f)} - {None}
         numbers = (request_number(self.trace.names, str(name)) for name in named)
         return [n for n in numbers if n >= 0 and not self.doubts.concerned[n]]
 
@@ -164,7 +190,7 @@ class _Narrowing:
             else:
                 ctx.launched[step] = pos
         if self.check.coming is not None and self.row < end:
-            told = ~np.isin(batch.ev[self.row : end], _DESCRIBED)
+            told = ~_DESCRIBED[batch.ev[self.row : end]]
             if not self.check.coming:
                 # Behind the end of a recording a step that was under way may still be told of.
                 stepless = batch.step[self.row : end] == MISSING
@@ -187,7 +213,7 @@ class _Narrowing:
         told += zip(self.ctx.found_at, self.ctx.findings, strict=True)
         told.sort(key=lambda one: one[0])
         for finding in self.ctx.findings:
-            _plain_numbers(finding)
+            plain_numbers(finding)
         seen.findings = [finding for _, finding in told]
         _number(self.ctx.findings, seen.findings)
         seen.ratios = recounted(seen.ratios, self.doubts.losses, self.check.recount.rows)
@@ -196,14 +222,14 @@ class _Narrowing:
 
 def _steps(batch: Batch) -> Iterator[tuple[int, int, int, int]]:
     """Steps that are sent, launched and done: row, kind, number and position."""
-    sent = np.isin(batch.ev, (DISPATCH, RETIRE))
+    sent = _BOUNDS[batch.ev]
     sent |= (batch.ev == LAUNCH) & (batch.step != MISSING) & (batch.flags & BYPASS == 0)
     rows = np.flatnonzero(sent)
     columns = (rows, batch.ev[rows], batch.step[rows], batch.pos[rows])
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _plain_numbers(finding: Finding) -> None:
+def plain_numbers(finding: Finding) -> None:
     """Turn what the compiled fold counts into Python's integers."""
     for one in fields(finding):
         setattr(finding, one.name, _plain(getattr(finding, one.name)))
@@ -261,4 +287,4 @@ def recounted(ratios: Ratios, losses: dict[tuple[str, str | None], int], rows: l
     return ratios
 
 
-__all__ = ["AT_END", "Doubts", "Suspicious", "narrowed"]
+__all__ = ["AT_END", "Doubts", "Suspicious", "narrowed", "plain_numbers"]

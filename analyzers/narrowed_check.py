@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hkvtool.analyzers.admission import Admission
 from hkvtool.analyzers.buffers import Buffers
-from hkvtool.analyzers.check import Check
+from hkvtool.analyzers.check import EVERY, Check, Look
 from hkvtool.analyzers.components import Components
 from hkvtool.analyzers.context import Context
-from hkvtool.analyzers.family import Family, Silent
+from hkvtool.analyzers.family import Family
 from hkvtool.analyzers.group_intersection import GroupIntersection
 from hkvtool.analyzers.padding import Padding
 from hkvtool.analyzers.places import Place, Touch
@@ -22,6 +22,7 @@ from hkvtool.analyzers.screen_fold import Suspicious
 from hkvtool.analyzers.stores import Stores
 from hkvtool.analyzers.topology import Topology
 from hkvtool.analyzers.transfers import Transfers
+from hkvtool.analyzers.unended import Unended
 from hkvtool.analyzers.wire import Wire
 from hkvtool.model.event import Event
 from hkvtool.model.evidence import Evidence
@@ -44,7 +45,7 @@ _TOLD = (
 )  # fmt: skip
 """Families that keep something beside the state of blocks, which later events hang on."""
 
-_AT_END = (Races, Buffers, Stores, GroupIntersection)
+_AT_END = (Races, Buffers, Transfers, Stores, GroupIntersection)
 """Families whose last word rests on what they were asked of alone."""
 
 
@@ -110,7 +111,7 @@ class NarrowedCheck(Check):
         super().__init__(ctx)
         self.tally = self.recount = Recount(ctx)
         self.families = [
-            _Races(ctx) if isinstance(family, Races) else family
+            self._in_place_of(family)
             for family in self.families if not isinstance(family, _BY_SCREEN)
         ]  # fmt: skip
         self.seeing: list[Family] = [*self.families, self.tally]
@@ -118,17 +119,24 @@ class NarrowedCheck(Check):
         self.buffers = next(f for f in self.families if isinstance(f, Buffers))
         self.stores = next(f for f in self.families if isinstance(f, Stores))
         self.resumes = next(f for f in self.families if isinstance(f, GroupIntersection))
-        self._keeping: dict[str, tuple[list[Callable[[Event], None]], ...]] = {}
+        self._keeping: dict[str, tuple[list[Look], list[Look]]] = {}
+
+    def _in_place_of(self, family: Family) -> Family:
+        if isinstance(family, Races):
+            return _Races(self.ctx)
+        if isinstance(family, Transfers):
+            return Unended(self.ctx, self.ctx.doubts.unended)
+        return family
 
     def passed(self, event: Event) -> None:
         """An event that is right: just what later ones hang on is taken in."""
         ctx = self.ctx
         ctx.meet(event)
         self.note(event)
-        before, after = self._keep(event.ev)
         ctx.muted = True
-        if event.ev == "fingerprint":
+        if event.ev in ("fingerprint", "dropped"):
             self.integrity.before(event)
+        before, after = self._keep(EVERY if ctx.after_loss(event) else event.ev)
         for look in before:
             look(event)
         if ctx.follow(event) is not None:
@@ -163,19 +171,14 @@ class NarrowedCheck(Check):
         for family in self.families:
             if isinstance(family, _AT_END):
                 family.finish()
-        if self.integrity.midway and not self.ctx.described:
+        if self.integrity.midway and not (self.ctx.described or self.ctx.lost):
             raise Suspicious("an end without its begin", 0)
         self.tally.finish()
 
-    def _keep(self, kind: str) -> tuple[list[Callable[[Event], None]], ...]:
+    def _keep(self, kind: str) -> tuple[list[Look], list[Look]]:
+        """What takes in events of a kind that are right."""
         found = self._keeping.get(kind)
         if found is None:
-            keeping = [
-                one for one in self.seeing
-                if isinstance(one, _TOLD) and (one.kinds is None or kind in one.kinds)
-            ]  # fmt: skip
-            found = self._keeping[kind] = (
-                [one.before for one in keeping if type(one).before is not Silent.before],
-                [one.after for one in keeping if type(one).after is not Silent.after],
-            )
+            keeping = [one for one in self.seeing if isinstance(one, _TOLD)]
+            found = self._keeping[kind] = self._looks_of(keeping, kind)
         return found

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hkvtool.analyzers.kinds import table
 from hkvtool.model.event import Event
 from hkvtool.model.events import BY_CODE, DEFAULT_ACTOR, DEVICE_ACTOR
 from hkvtool.model.rows import MISSING, NO_NAME, PAD, Row, decode
@@ -64,13 +65,16 @@ of a step or a capture."""
 MOST_LISTED = 1 << 12
 """Requests up to which their last event is looked for."""
 
-_KEPT = (*CONTROL, KERNEL, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, COPY, CAPTURE, LEASE)
-_BOOKS = (ALLOC, TOUCH, FREE)
-_OWN_BOOKS = (*_BOOKS, SLIDE, PUBLISH, UNPUBLISH, ROLLBACK)
-_WRITES = (WRITE, SEAL, INDEX, ZERO)
-_OWNED = (TOUCH, FREE, PIN, UNPIN)
-_BOUNDS = (DISPATCH, RETIRE)
-_OWN_LANE = (WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT)
+_KEPT = table(
+    (*CONTROL, KERNEL, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END, COPY, CAPTURE, LEASE)
+)
+_BOOKS = table((ALLOC, TOUCH, FREE))
+_OWN_BOOKS = table((ALLOC, TOUCH, FREE, SLIDE, PUBLISH, UNPUBLISH, ROLLBACK))
+_WRITES = table((WRITE, SEAL, INDEX, ZERO))
+_OWNED = table((TOUCH, FREE, PIN, UNPIN))
+_BOUNDS = table((DISPATCH, RETIRE))
+_EDGES = table((SIGNAL, WAIT))
+_OWN_LANE = table((WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT))
 
 
 class Slice:
@@ -112,33 +116,34 @@ class Slice:
         """By row, in which way it bears on them; 0 where it does not."""
         doubts, ev, pos = self.doubts, batch.ev, batch.pos
         what = np.zeros(batch.n, np.int8)
-        what[np.isin(ev, _KEPT)] |= KEEP
+        what[_KEPT[ev]] |= KEEP
         if doubts.printed:
             what[ev == FINGERPRINT] |= KEEP
         if self.padded:
             what[ev == ZERO] |= KEEP
         own = (batch.req >= 0) & doubts.concerned[np.maximum(batch.req, 0)]
-        owner = np.isin(ev, _OWNED) & (batch.req < 0) & (batch.group2 >= 0)
+        owner = _OWNED[ev] & (batch.req < 0) & (batch.group2 >= 0)
         own |= owner & doubts.concerned[np.where(owner, batch.group2, 0)]
-        books = np.isin(ev, _OWN_BOOKS) & (batch.group >= 0)
+        books = _OWN_BOOKS[ev] & (batch.group >= 0)
         what[own & ~books] |= KEEP
         what[own & books] |= BOOK
         since, written = self._named(batch)
-        held = np.isin(ev, _BOOKS) & since
+        held = _BOOKS[ev] & since
         what[held & books] |= BOOK
         what[held & ~books] |= KEEP
         if 0 <= doubts.floor <= pos[-1]:
             late = pos >= doubts.floor
-            what[late & np.isin(ev, _WRITES) & since] |= KEEP
+            what[late & _WRITES[ev] & since] |= KEEP
             what[late & (ev == USE) & written] |= KEEP
             what[self._ordering(batch) & late] |= ORDER
         what[(ev == DISPATCH) & np.isin(batch.step, self.steps)] |= NOTE
         if capturing or (ev == CAPTURE).any():
-            what[(batch.step != MISSING) & ~np.isin(ev, _BOUNDS)] |= NOTE
+            what[(batch.step != MISSING) & ~_BOUNDS[ev]] |= NOTE
         if doubts.buffers:
             for row in np.flatnonzero(ev == BUFFER).tolist():
                 if event(self.trace, batch, chunk, row)["name"] in doubts.buffers:
                     what[row] |= KEEP
+        what[_among(pos, doubts.told)] |= KEEP
         what[_among(pos, doubts.asked)] |= ASK
         return what
 
@@ -168,16 +173,16 @@ class Slice:
         since[rows[matters]] = True
         # Whatever was done to a block that is written counts, from wherever order matters.
         written[rows[(start > 0) & doubts.written[slots]]] = True
-        touching = np.isin(batch.ev, _WRITES)
+        touching = _WRITES[batch.ev]
         since[rows[(start > 0) & touching[rows]]] = True
         return since, written
 
     def _ordering(self, batch: Batch) -> Any:
         """Rows that order lanes."""
-        bounds = np.isin(batch.ev, _BOUNDS)
-        own = np.isin(batch.ev, _OWN_LANE) & (batch.step != MISSING)
+        bounds = _BOUNDS[batch.ev]
+        own = _OWN_LANE[batch.ev] & (batch.step != MISSING)
         lanes = np.where(batch.actor >= 0, batch.actor, np.where(own, *self.defaults))
-        ordering = bounds | np.isin(batch.ev, (SIGNAL, WAIT)) | self._behind_waits(batch, lanes)
+        ordering = bounds | _EDGES[batch.ev] | self._behind_waits(batch, lanes)
         rows = np.flatnonzero((batch.step != MISSING) & ~bounds)
         if len(rows):
             keys = np.stack([batch.step[rows], lanes[rows], np.cumsum(bounds)[rows]])

@@ -15,6 +15,13 @@ _NO_LAYER = "59"
 """Families whose findings cost no token: too much on its way at once, and torn evidence."""
 
 
+def costs_tokens(finding: Finding) -> bool:
+    """Whether it is an error that a resume or a read ran into."""
+    judged = finding.check is not None or finding.use is not None
+    error = finding.severity is Severity.ERROR
+    return judged and error and finding.code[3] not in _NO_LAYER
+
+
 class Tally(Silent):
     """Counts what lookups asked for and matched, and what of it could be resumed from."""
 
@@ -101,9 +108,7 @@ class Tally(Silent):
         return [
             by_id.get(finding.cause or "", finding)
             for finding in self.ctx.findings
-            if finding.request == request and finding.severity is Severity.ERROR
-            and finding.code[3] not in _NO_LAYER
-            and (finding.check is not None or finding.use is not None)
+            if finding.request == request and costs_tokens(finding)
         ]  # fmt: skip
 
     def _reach(self, finding: Finding) -> int:

@@ -9,10 +9,10 @@ at: the whole trace from its start.
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,28 @@ from hkvtool.analyzers.blame import Blame
 from hkvtool.analyzers.check import DESCRIBES, Check
 from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.group_intersection import GroupIntersection
-from hkvtool.analyzers.narrowed import Doubts, narrowed
+from hkvtool.analyzers.kinds import table
+from hkvtool.analyzers.narrowed import AT_END, Doubts, narrowed, plain_numbers
 from hkvtool.analyzers.progress import Progress
 from hkvtool.analyzers.recount import Unbroken
-from hkvtool.analyzers.screen_asked import asked, columns
+from hkvtool.analyzers.screen_asked import Asked, taken_apart
 from hkvtool.analyzers.screen_declared import take_in
+from hkvtool.analyzers.screen_end import (
+    events_at,
+    held_by_others,
+    in_order,
+    never_ending,
+    settle_lookups,
+)
 from hkvtool.analyzers.screen_fold import ScreenedFold, Suspicious, TakenIn
 from hkvtool.analyzers.screen_lookups import close, drop
 from hkvtool.analyzers.screen_loop import lane_of
+from hkvtool.analyzers.screen_losses import Losses
 from hkvtool.analyzers.screen_rows import Rows
-from hkvtool.analyzers.screen_sql import plain_enough, sizes, too_long
+from hkvtool.analyzers.screen_sql import never_signalled, plain_enough, sizes, too_long
+from hkvtool.analyzers.shares import Shares
+from hkvtool.analyzers.transfers import Transfers
+from hkvtool.analyzers.unended import Unended
 from hkvtool.analyzers.wire import Wire
 from hkvtool.model.collector import uncollected
 from hkvtool.model.event import Event
@@ -58,16 +70,20 @@ from hkvtool.state.codes import (
     ZERO,
 )
 from hkvtool.state.requests import Request
+from hkvtool.state.snapshot import fault
 
-_DESCRIBED = np.array(sorted(EVENTS[kind].code for kind in DESCRIBES))
+_DESCRIBED = table(EVENTS[kind].code for kind in DESCRIBES)
 
-_OWN_LANE = np.array([WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT])
+_OWN_LANE = table([WRITE, SEAL, INDEX, ZERO, COPY, USE, BUFFER, SELECT])
 """Events that run on the lane of the device where they have a step and name no lane."""
 
-_TOUCHING = np.array([
+_TOUCHING = table([
     WRITE, SEAL, INDEX, ZERO, COPY, USE, STORE_BEGIN, LOAD_BEGIN, STORE_END, LOAD_END,
 ])  # fmt: skip
 """Events that say when blocks are touched."""
+
+_BY_ITSELF = frozenset({"HKV308", "HKV903"})
+"""What a lookup threw away, and events that were lost: nothing follows from that."""
 
 STEPS_NOTED = 4096
 
@@ -75,16 +91,20 @@ _BATCH = 1 << 14
 
 
 def screened(
-    trace: Any, told: Callable[[int], None] | None = None, *, right: bool = False
-) -> Report | None:
+    trace: Any, told: Callable[[int], None] | None = None, *, right: bool = False,
+    shares: Shares | None = None,
+) -> Report | None:  # fmt: skip
     """The report of a trace; None where the rules must look at all of it. With `right`, the report
     of a trace in which nothing is wrong, None of any other.
 
-    `trace` is one in a DuckDB file. `told` is told how many events were looked at.
+    `trace` is one in a DuckDB file. `told` is told how many events were looked at; what takes how
+    long is put into `shares`.
     """
     try:
         with uncollected():
-            return looked_through(trace, told) if right else narrowed_down(trace, told)
+            if right:
+                return looked_through(trace, told)
+            return narrowed_down(trace, told, shares=shares)
     except (Suspicious, LookupError, ValueError, TypeError):
         # A file altered by hand may hold anything: whoever reads its events says what is wrong.
         return None
@@ -96,17 +116,21 @@ def looked_through(trace: Any, told: Callable[[int], None] | None = None) -> Rep
 
 
 def narrowed_down(
-    trace: Any, told: Callable[[int], None] | None = None, size: int = _BATCH
-) -> Report:
+    trace: Any, told: Callable[[int], None] | None = None, size: int = _BATCH,
+    shares: Shares | None = None,
+) -> Report:  # fmt: skip
     """The report of a trace, the rules asked of what is not surely right; raises Suspicious where
     they must look at all of it. `size` is how many events are read at once."""
-    looking = _looking(trace, further=True, size=size)
+    making = shares.timed("screen: making ready", _looking) if shares else _looking
+    looking = making(trace, further=True, size=size)
+    if shares:
+        looking.measure(shares)
     report = looking.run(told)
     doubts = looking.doubts()
     if doubts is None:
         return report
     del looking
-    return narrowed(trace, doubts, report)
+    return narrowed(trace, doubts, report, shares)
 
 
 def _looking(trace: Any, *, further: bool = False, size: int = _BATCH) -> _Looking:
@@ -127,18 +151,22 @@ class _Looking:
         self, trace: Any, fold: ScreenedFold, check: Check, *, further: bool, size: int
     ) -> None:
         self.further, self.size = further, size
+        self.waited: Callable[[Iterator[Any]], Iterator[Any]] = iter
         self.asked: list[Any] = []
         self.at_end = self.printed = False
         self.found_at: list[int] = []
         tally = Unbroken(check.ctx)
         check.seeing[check.seeing.index(check.tally)] = tally
         check.tally = tally
+        self.unended = Unended(check.ctx)
+        for seeing in (check.families, check.seeing):
+            at = next(i for i, one in enumerate(seeing) if isinstance(one, Transfers))
+            seeing[at] = self.unended
         self.accessing = np.zeros(int(fold.sc.h[s.LANES]), bool)
         self.trace, self.fold, self.check = trace, fold, check
         self.ctx, self.sc = check.ctx, fold.sc
         self.rows = Rows(trace, fold)
         self.sent: tuple[Any, Any] = (np.zeros(0, np.int64),) * 2
-        self.groups = trace.names.count("group")
         self.prints = bool(trace.kinds.get("fingerprint"))
         self.under_way: deque[tuple[int, int, bool]] = deque()
         """Steps that are handed out and done, behind which no bytes were looked at yet."""
@@ -148,6 +176,7 @@ class _Looking:
         self.wire = next(f for f in check.families if isinstance(f, Wire))
         self.numbers: dict[str, int] = {}
         self.sc.h[s.STREAM] = int("stream" in self.ctx.evidence)
+        self.losses = Losses(trace, fold, check)
         self.maybe_stuck = -1
         self.freed_seen = 0
         self.sizes = sizes(trace)
@@ -164,27 +193,31 @@ class _Looking:
             lanes[-1] += 1
         return np.array(lanes, np.int64)
 
+    def measure(self, shares: Shares) -> None:
+        """Have it said what takes how long."""
+        shares.measure(self, {"run": "screen: the rest", "_loud": "screen: rules asked at once",
+                              "_settle": "screen: rules asked at once"})  # fmt: skip
+        shares.measure(self.fold, {"watch": "screen: compiled", "begin": "screen: making room"})
+        shares.measure(self.rows, {"take": "screen: columns"})
+        self.waited = partial(shares.waited, "screen: waiting for what is read")
+
     def run(self, told: Callable[[int], None] | None) -> Report:
-        batches = self.trace.batches_with(columns(self.trace.names), self.size)
+        batches = taken_apart(self.trace, self.size)
         # Who reads ahead stops where the screen does, and not only once the error is forgotten.
         with closing(batches):
-            for batch, chunk in batches:
-                self._batch(batch, chunk)
+            for batch, chunk, lookups in self.waited(batches):
+                self._batch(batch, chunk, lookups)
                 self.check.count += batch.n
                 if told:
                     told(self.check.count)
         self._ended()
         waiting = [name for name, _ in self.resumes.pending]
         report = self.check.report()
-        if self._found(0):
-            if self.wire.sides:
-                raise Suspicious("the wire", 0)
-            report.findings = list(self.ctx.findings)
-            self.at_end = True
-            for name in waiting:
-                self.sc.named[self.numbers[name]] |= s.CONCERNED
-            self._stop(0)
-        _in_order(report.ratios.lookups)
+        self._found_at_end(waiting)
+        report.findings = list(self.ctx.findings)
+        for finding in report.findings:
+            plain_numbers(finding)
+        in_order(report.ratios.lookups)
         return report
 
     # --- what is not surely right ----------------------------------------------------------
@@ -209,7 +242,27 @@ class _Looking:
             bases=_bases_of(fold, "pool", {name: name for name in pools}),
             found_at=self.found_at,
             losses=self.check.tally.losses,
+            unended=self.unended.names,
+            told=np.unique(np.array(self.losses.told, np.int64)),
         )
+
+    def _found_at_end(self, waiting: list[str]) -> None:
+        """What the end of the trace shows: the rules are asked of it again where it may follow
+        from what they are still to be asked of."""
+        ctx, known = self.ctx, len(self.found_at)
+        found = ctx.findings[known:]
+        if found:
+            self._stop(0)
+        codes = {finding.code for finding in found} - Progress.codes
+        if codes & Wire.codes:
+            raise Suspicious("the wire", 0)
+        if codes - Unended.codes or (codes and self.asked):
+            self.at_end = True
+            ctx.findings[known:] = [f for f in found if f.code in Progress.codes]
+            for name in waiting:
+                self.sc.named[self.numbers[name]] |= s.CONCERNED
+        # Whoever waits is the last that is told of.
+        self.found_at += [AT_END + 1] * (len(ctx.findings) - known)
 
     def _ask(self, pos: int, who: int) -> None:
         """The rules are to be asked of an event once everything has been looked at."""
@@ -223,10 +276,10 @@ class _Looking:
             raise Suspicious("not surely right", pos)
 
     def _found(self, pos: int) -> bool:
-        """Whether the rules, asked of an event, found more than what a lookup threw away: that is
-        not told, as they will be asked of it again."""
+        """Whether the rules, asked of an event, found more than what stands by itself: that is not
+        told, as they will be asked of it again."""
         ctx, known = self.ctx, len(self.found_at)
-        if any(finding.code != "HKV308" for finding in ctx.findings[known:]):
+        if any(finding.code not in _BY_ITSELF for finding in ctx.findings[known:]):
             del ctx.findings[known:]
             ctx.blame = Blame(self.fold)
             return True
@@ -235,10 +288,10 @@ class _Looking:
 
     def _noted(self, batch: Batch) -> None:
         """Which lanes touched blocks so far."""
-        lane = np.where(np.isin(batch.ev, _OWN_LANE) & (batch.step != MISSING),
+        lane = np.where(_OWN_LANE[batch.ev] & (batch.step != MISSING),
                         self.lanes[-1], self.lanes[-2])  # fmt: skip
         lane = np.where(batch.actor >= 0, self.lanes[np.maximum(batch.actor, 0)], lane)
-        self.accessing[lane[np.isin(batch.ev, _TOUCHING)]] = True
+        self.accessing[lane[_TOUCHING[batch.ev]]] = True
 
     def _snapshot(self, pos: int) -> None:
         """How far each lane that touched blocks is."""
@@ -250,9 +303,9 @@ class _Looking:
 
     # --- rows ------------------------------------------------------------------------------
 
-    def _batch(self, batch: Batch, chunk: Any) -> None:
+    def _batch(self, batch: Batch, chunk: Any, lookups: Asked) -> None:
         fold = self.fold
-        fold.begin(batch, asked(batch, chunk, self.groups))
+        fold.begin(batch, lookups)
         stops, said = self.rows.take(batch, chunk)
         dispatched = batch.ev == DISPATCH
         self.sent = batch.pos[dispatched], batch.step[dispatched]
@@ -264,19 +317,31 @@ class _Looking:
             )  # fmt: skip
         self.sc = fold.sc
         self._snapshot(int(batch.pos[0]))
+        if self.sc.h[s.BLIND]:
+            self.losses.met(batch, stops, 0)
         row = 0
+        regained, lane = fold.regained_at(batch, row)
         while True:
-            first, row = row, fold.watch(self.lanes, said, stops, row, batch.n)
+            first, row = row, fold.watch(self.lanes, said, stops, row, regained)
             if self.check.coming is not None:
                 self._went_on(batch, first, row)
-            if row == batch.n:
-                break
+            if row == regained:
+                if lane is None:
+                    break
+                self._regained(batch, row, lane)
+                regained, lane = fold.regained_at(batch, row)
+                continue
             fold.row = row
             self._sent_by(int(batch.pos[row]))
-            if stops[row] or self.sc.h[s.ASK]:
+            if stops[row] == s.STOP or self.sc.h[s.ASK]:
                 self.sc.h[s.ASK] = 0
-                self._loud(self.rows.event(batch, row), row)
+                event = self.rows.event(batch, row)
+                self._loud(event, row)
                 row += 1
+                if event.ev == "dropped":
+                    self._lost(event.pos)
+                    self.losses.met(batch, stops, row)
+                    regained, lane = fold.regained_at(batch, row)
             else:
                 self._settle(row, int(batch.pos[row]))
                 self.sc.h[s.JUDGED] = batch.pos[row]
@@ -289,9 +354,22 @@ class _Looking:
         settled = 4 * int(self.sc.h[s.SETTLED])
         self.check.tally.total.lookups.frombytes(self.sc.outcome[:settled].tobytes())
 
+    def _lost(self, pos: int) -> None:
+        """Events were lost: nothing that is remembered of lanes and waits holds any more."""
+        self._stop(pos)
+        self.losses.forget()
+        self.maybe_stuck = -1
+        self.rows.forget_captures()
+        self.sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
+
+    def _regained(self, batch: Batch, row: int, lane: str) -> None:
+        """A lane is seen again that has lost events."""
+        self.losses.regained(batch, row, lane)
+        self._lost(int(batch.pos[row]))
+
     def _went_on(self, batch: Batch, first: int, end: int) -> None:
         """Whether anything was told in some rows that brings stated evidence into force."""
-        told = ~np.isin(batch.ev[first:end], _DESCRIBED)
+        told = ~_DESCRIBED[batch.ev[first:end]]
         if not self.check.coming:
             # Behind the end of a recording a step that was under way may still be told of.
             told &= (batch.step[first:end] == MISSING) | (batch.ev[first:end] == DISPATCH)
@@ -345,15 +423,15 @@ class _Looking:
             self._tables(event, name, who)
         if ev in ("refuse", "preempt"):
             self._waiting(event)
+        if ev == "state":
+            self._described(event)
         self.check.event(event)
         if self.check.integrity.malformed or self.check.integrity.midway:
             raise Suspicious("malformed", event.pos)
         if self._found(event.pos):
             if ev in ("refuse", "preempt", "wire"):
-                raise Suspicious("a finding", event.pos)
+                raise Suspicious(f"a finding of {ev}", event.pos)
             self._ask(event.pos, who)
-        if ev == "state" and int(sc.h[s.MOVED]):
-            raise Suspicious("described again", event.pos)
         if ev in ("state", "weights"):
             # What was found right may be so no more.
             sc.memo[:] = 0
@@ -366,6 +444,19 @@ class _Looking:
             self._life(event, who)
         sc.h[s.STREAM] |= int("stream" in (self.check.coming or ()))
         sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
+
+    def _described(self, event: Event) -> None:
+        """Blocks are about to be described as they stand: what a check saw of them before says
+        nothing of what it would see now."""
+        pool = self.fold.declared.pools.get(str(event["pool"]))
+        if pool is None or fault(event, pool):
+            return
+        slots = np.array([self.fold.slot(pool, b) for b in event["blocks"]], np.int64)
+        stated = (event.get("gens") or [None] * len(slots), self.fold.st.gen[slots].tolist())
+        if any(gen is not None and gen < known for gen, known in zip(*stated, strict=True)):
+            # Who held a block is told by the generation that it was held in.
+            raise Suspicious("an earlier generation", event.pos)
+        self.sc.told_at[slots] = event.pos
 
     def _printed(self, event: Event, who: int) -> None:
         """Bytes are held against what was seen of the same content."""
@@ -524,8 +615,8 @@ class _Looking:
         request = self.ctx.requests.by_name.get(name)
         if request is None:
             return
-        for table in range(self.fold.st.h[a.TABLES]):
-            request.tables[table] = slots = self.fold.table(who, table)
+        for number in range(self.fold.st.h[a.TABLES]):
+            request.tables[number] = slots = self.fold.table(who, number)
             if len(set(self.fold.st.start[slots].tolist())) < len(slots):
                 raise Suspicious("two blocks for the same tokens", event.pos)
 
@@ -541,46 +632,32 @@ class _Looking:
             self.maybe_stuck = -1
         needs, free = event.get("needs"), event.get("free")
         if event.ev == "refuse" and needs is not None and free is not None and needs > free:
-            self.maybe_stuck = event.pos
+            # What is on its way may bring somebody on.
+            self.maybe_stuck = -1 if self.fold.st.h[a.MOVING] else event.pos
 
     # --- the end ---------------------------------------------------------------------------
 
     def _ended(self) -> None:
         st, sc = self.fold.st, self.sc
-        self._settle_lookups()
-        if sc.h[s.UNSIGNALLED] and not self.ctx.midway:
-            raise Suspicious("a wait", int(sc.h[s.UNSIGNALLED]))
+        settle_lookups(sc, self.check.tally, list(self.fold.declared.groups))
+        if sc.h[s.UNSIGNALLED] and not (self.ctx.midway or self.ctx.lost):
+            for wait in events_at(self.trace, never_signalled(self.trace)):
+                self.progress.waits[str(wait["event"])] = wait
         if self.maybe_stuck > int(sc.h[s.MOVED]):
             raise Suspicious("everyone waits", self.maybe_stuck)
-        if st.h[a.MOVING]:
-            raise Suspicious("a transfer never ends", 0)
         requests = (sc.named & s.REQUEST) != 0
-        if requests.any() and (sc.ended[requests] >= 0).all():
+        over = bool((sc.ended[requests] >= 0).all())
+        if requests.any() and over and not self.ctx.lost:
             if ((st.known == a.ALLOCATED) & (st.refs > 0) & (sc.reserved == 0)).any():
                 raise Suspicious("a leak", 0)
+            if held_by_others(sc, st):
+                raise Suspicious("held under another name", 0)
+        if st.h[a.MOVING]:
+            begins = never_ending(self.trace, sc, st, over=over)
+            self.unended.tell_of(e for e in begins if not self.ctx.lost_since(e.pos))
         self.progress.stuck = None
         # Every block was looked at: nothing is left for the rule that counts them.
         self.ctx.requests.by_name.clear()
-
-    def _settle_lookups(self) -> None:
-        """The lookups that are open when the trace ends, and the sums of all that were settled."""
-        sc, tally = self.sc, self.check.tally
-        total, groups = tally.total, list(self.fold.declared.groups)
-        open_ = sc.lookup[sc.lookup >= 0]
-        best, least = sc.k_best[open_], sc.k_least[open_]
-        at = sc.k_at[open_]
-        good = np.minimum(np.where(at == MISSING, least, at), best)
-        limit = sc.k_limit[open_]
-        short = (limit >= 0) & (good < best)
-        np.add.at(sc.lost, limit[short], (best - good)[short])
-        rows = np.stack([sc.k_pos[open_], sc.k_asked[open_], best, good], axis=1)
-        total.lookups.frombytes(rows[np.argsort(rows[:, 0])].tobytes())
-        total.asked += int(sc.h[s.TOKENS_ASKED]) + int(rows[:, 1].sum())
-        total.matched += int(sc.h[s.MATCHED]) + int(best.sum())
-        total.resumable += int(sc.h[s.RESUMABLE]) + int(good.sum())
-        for g in np.flatnonzero(sc.lost).tolist():
-            key = "HKV308", groups[g]
-            tally.losses[key] = tally.losses.get(key, 0) + int(sc.lost[g])
 
 
 def _bases_of(fold: ScreenedFold, domain: str, pools: dict[str, str]) -> Any:
@@ -588,13 +665,3 @@ def _bases_of(fold: ScreenedFold, domain: str, pools: dict[str, str]) -> Any:
     names = (str(fold.names.name(domain, i)) for i in range(fold.names.count(domain)))
     found = (pools.get(name) for name in names)
     return np.array([-1 if pool is None else fold.bases[pool] for pool in found], np.int64)
-
-
-def _in_order(lookups: array[int]) -> None:
-    """Put settled lookups into the order of their positions, for whoever sums them as they come."""
-    if not lookups:
-        return
-    table = np.frombuffer(lookups, np.int64).reshape(-1, 4)
-    order = np.argsort(table[:, 0], kind="stable")
-    for column in range(4):
-        table[:, column] = table[order, column]

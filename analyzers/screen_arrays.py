@@ -44,7 +44,9 @@ from typing import Any, NamedTuple
     SNAPS,
     UNSIGNALLED,
     LEASED,
-) = range(35)
+    BLIND,
+    FLOWN,
+) = range(37)
 """Places in the header `h`: number of lanes, transfers begun, signals given, holder entries in
 use, blocks on their way in, how many may be, where something was last given back, where work last
 went on, resumes that a later read settles, the row whose resume was settled, what was suspicious,
@@ -55,8 +57,9 @@ lookups settled in this batch, the first free record, what was ever put into the
 lookups that are open, whether buffers are held against the order of lanes, the first resume that a
 later read settles, events of this batch that the rules are asked of later, whether any block is
 doubted, from where on the order matters to those (-1: nowhere), how often it was noted how far
-each lane is, a wait that no signal came before, whether a lease has ended."""
-HEADER = 35
+each lane is, a wait that no signal came before, whether a lease has ended, whether events were
+lost, transfers begun when some last were."""
+HEADER = 37
 
 IN_FLIGHT = 64
 """Steps that may be in flight."""
@@ -88,6 +91,10 @@ are asked of later is its; they are asked of all that name it from here on."""
 
 WRITTEN = 64
 """Bit of `doubt`, beside `DOUBTED`: an event that the rules are asked of later writes the block."""
+
+STOP, STRANGE = 1, 2
+"""What is said of a row beforehand: the rules are asked about it; events were lost, and among them
+the dispatch of its step."""
 
 SNAPSHOTS = 64
 """How often it is remembered how far each lane was."""
@@ -209,6 +216,8 @@ class Screen(NamedTuple):
     asked: Any
     since: Any
     doubt: Any
+    # where a slot was last described as it stands
+    told_at: Any
     b_doubt: Any
     # how far each lane was, from time to time
     snap_pos: Any

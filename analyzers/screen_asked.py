@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from hkvtool.analyzers.screen_arrays import OTHER, ROUTES
 from hkvtool.model.events import EVENTS
 from hkvtool.model.rows import MISSING
+from hkvtool.state.batch import Batch
 from hkvtool.state.codes import BUFFER, LOOKUP, RESUME
+from hkvtool.store.ahead import ahead
 from hkvtool.store.conditions import ev_among
+from hkvtool.store.connect import threads
 
 MOST_GROUPS = 48
 """Groups that lookups and resumes are taken apart for; of more the rules are asked."""
@@ -46,20 +51,39 @@ class Asked(NamedTuple):
     extent: Any
 
 
-def columns(names: Any) -> dict[str, str]:
-    """Columns that `DuckTrace.batches_with` adds, as SQL."""
+def taken_apart(trace: Any, size: int) -> Generator[tuple[Batch, Any, Asked], None, None]:
+    """The batches of a trace with their further columns, and what their lookups and resumes say:
+    that is made while the batch before is looked at."""
+    groups = trace.names.count("group")
+
+    def made() -> Generator[tuple[Batch, Any, Asked], None, None]:
+        batches = trace.batches_with(columns(trace.names, trace.kinds), size)
+        with closing(batches):
+            for batch, chunk in batches:
+                yield batch, chunk, asked(batch, chunk, groups)
+
+    found: Any = ahead(made()) if threads() > 1 else made()
+    return cast("Generator[tuple[Batch, Any, Asked], None, None]", found)
+
+
+def columns(names: Any, kinds: Mapping[str, int]) -> dict[str, str]:
+    """Columns that `DuckTrace.batches_with` adds, as SQL; none that no event of a trace fills."""
     groups = [str(names.name("group", i)) for i in range(names.count("group"))]
-    made = {
-        "rest": f"CASE WHEN {_among(_READ_WHOLE)} THEN rest END",
-        "named": f"CASE WHEN {_among(('signal', 'wait'))} THEN rest->>'$.event' "
-        f"WHEN {_among(('buffer',))} THEN rest->>'$.name' END",
-        "writes": f"CASE WHEN {_among(('buffer',))} THEN rest->>'$.op' = 'write' END",
-        **{
-            name: f"CASE WHEN {_among(('buffer',))} THEN TRY_CAST(rest->>'$.{name}' AS BIGINT) END"
-            for name in ("valid", "extent")
-        },
-        "elsewhere": f"{_among(('admit',))} AND coalesce(contains(rest, '\"engine\"'), false)",
-    }
+    made = {"rest": f"CASE WHEN {_among(_READ_WHOLE)} THEN rest END"}
+    if any(kinds.get(kind) for kind in ("signal", "wait", "buffer")):
+        made["named"] = (
+            f"CASE WHEN {_among(('signal', 'wait'))} THEN rest->>'$.event' "
+            f"WHEN {_among(('buffer',))} THEN rest->>'$.name' END"
+        )
+    if kinds.get("buffer"):
+        made["writes"] = f"CASE WHEN {_among(('buffer',))} THEN rest->>'$.op' = 'write' END"
+        for name in ("valid", "extent"):
+            number = f"TRY_CAST(rest->>'$.{name}' AS BIGINT)"
+            made[name] = f"CASE WHEN {_among(('buffer',))} THEN {number} END"
+    if kinds.get("admit"):
+        made["elsewhere"] = (
+            f"{_among(('admit',))} AND coalesce(contains(rest, '\"engine\"'), false)"
+        )
     alike = len({name.lower() for name in groups}) < len(groups)
     if groups and len(groups) <= MOST_GROUPS and not alike and all(map(_PLAIN.fullmatch, groups)):
         form = {

@@ -16,6 +16,7 @@ from hkvtool.state.arrays import (
     INDEXER,
     RECURRENT,
     UNKNOWN,
+    VAGUE,
     VOIDED,
 )
 from hkvtool.state.content import covers
@@ -44,9 +45,14 @@ def rewritten(st: Any, s: int, c: int) -> Any:
     return False
 
 
+def judged(st: Any, s: int) -> Any:
+    """Whether the state of a slot is certain enough for a rule to speak of it."""
+    return st.known[s] != UNKNOWN and st.unsure[s] == 0
+
+
 def sure(st: Any, s: int) -> Any:
-    """Whether the state of a slot is certain enough to be judged, and it is readable."""
-    return st.known[s] != UNKNOWN and st.unsure[s] == 0 and st.loads[s] == 0
+    """Whether it is, and the slot is readable."""
+    return judged(st, s) and st.loads[s] == 0
 
 
 def hashed(st: Any, s: int, table: int) -> Any:
@@ -72,7 +78,7 @@ def serves(st: Any, s: int, g: int, a: int, b: int, reader: int) -> Any:
         return False
     current = st.epoch[c] == st.h[EPOCH]
     if st.g_form[g] == RECURRENT:
-        return st.vague[c] == 0 and st.hi[c] == b and current
+        return (st.vague[c] != 0 or st.hi[c] == b) and current
     if not covers(st, c, gen, a, b, st.g_tokens[g]) or not (current or mine):
         return False
     if st.pgen[c] == gen:
@@ -107,21 +113,26 @@ def all_serve(st: Any, g: int, slots: Any, spans: Any, reader: int) -> Any:
 def window_serves(
     st: Any, g: int, slots: Any, b0: int, b1: int, t0: int, t1: int, reader: int
 ) -> Any:
-    """Whether slots hold every token of a window, in whatever order, and each serves its share."""
+    """Whether slots hold every token of a window, in whatever order, and each serves its share.
+    Of one that is not judged, or holds nobody knows which tokens, any may be held."""
     comp, width = st.g_comp[g], st.h[COMPONENTS]
     at = t0
-    first = True
+    first, excused = True, False
     while True:
         before = at
         for j in range(b0, b1):
             s = slots[j]
             c = s * width + comp
-            if first and not sure(st, s):
+            if not judged(st, s):
+                excused = True
+                continue
+            if first and (st.loads[s] != 0 or (st.table[s] >= 0 and st.table[s] != st.g_table[g])):
                 return False
             if st.cgen[c] != st.gen[s] or st.cid[c] <= 0:
                 continue
             if st.vague[c] != 0:
-                return False
+                excused = True
+                continue
             for half in range(2):
                 lo, hi = st.lo[c], st.hi[c]
                 if half == 1:
@@ -134,7 +145,7 @@ def window_serves(
                     if not serves(st, s, g, max(lo, t0), min(hi, t1), reader):
                         return False
         first = False
-        if at >= t1:
+        if at >= t1 or excused:
             return True
         if at == before:
             return False
@@ -147,8 +158,11 @@ def read_span(st: Any, s: int, g: int, whole: bool) -> Any:
     lo, hi = st.lo[c], st.hi[c]
     if st.g_form[g] == RECURRENT:
         return hi - 1, hi
-    if st.cgen[c] != st.gen[s] or hi <= lo:
+    if st.cgen[c] != st.gen[s]:
         return 0, 0
+    if hi <= lo:
+        # Of what is vague the first token is as good as any.
+        return 0, int(st.vague[c] == VAGUE)
     if whole and st.g_form[g] == COMPRESSED:
         unit = st.g_tokens[g]
         return lo - lo % unit, lo - lo % unit + unit

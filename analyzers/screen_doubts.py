@@ -43,9 +43,10 @@ from hkvtool.state.codes import (
     ZERO,
 )
 
-WHOLE = (4, 5, 231, 233, 242, 251, 252, 306)
+WHOLE = (4, 5, 13, 231, 233, 242, 251, 252, 306)
 """What only the rules over the whole trace can look into: blocks that no pool has, caps and
-thrash, transfers that fail, run twice or join sides that differ, copies from group to group."""
+thrash, transfers that fail, run twice or join sides that differ, copies from group to group, steps
+of long ago where events were lost."""
 
 
 RACED = (304, 305, 308)

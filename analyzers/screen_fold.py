@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hkvtool.analyzers import screen_arrays as s
 from hkvtool.analyzers import (
+    kinds,
     screen_content,
     screen_doubts,
     screen_holders,
@@ -19,6 +19,7 @@ from hkvtool.analyzers import (
     screen_races,
     screen_reads,
 )
+from hkvtool.analyzers import screen_arrays as s
 from hkvtool.analyzers.screen_asked import Asked, asked
 from hkvtool.analyzers.screen_sql import reached
 from hkvtool.model.event import Event
@@ -63,8 +64,9 @@ _SPARE_NAMES = 1 << 13
 _ROOM = 1 << 12
 
 _FOLDED = frozenset(BY_CODE[code].name for code in FOLDED)
-_BEGINS = (STORE_BEGIN, LOAD_BEGIN)
-_TAKING = (ALLOC, TOUCH)
+_BEGINS = kinds.table((STORE_BEGIN, LOAD_BEGIN))
+_TAKING = kinds.table((ALLOC, TOUCH))
+_ENDINGS = kinds.table((ABORT, FINISH))
 
 
 class Suspicious(Exception):
@@ -127,7 +129,7 @@ class RowFold(CompiledFold):
 
     def room_for_moves(self, batch: Batch) -> None:
         """Have room for what the transfers that begin in a batch move."""
-        moving = np.isin(batch.ev, _BEGINS)
+        moving = _BEGINS[batch.ev]
         if moving.any():
             self._room_for_records(int(np.diff(batch.blocks.offsets)[moving].sum()))
 
@@ -188,6 +190,7 @@ class ScreenedFold(RowFold):
         place = self._type(a.Extent("req", -1, 4))
         for name, empty in (("ended", -1), ("checked", -1), ("rolled", 0)):
             per[name] = (per[name][0], empty, place)
+        per["told_at"] = (n["slot"], -1, place)
         for name, kind in (("w_lane", np.int8), ("r_lane", np.int8), ("w_index", np.int32),
                            ("r_index", np.int32)):  # fmt: skip
             per[name] = (per[name][0], 0, kind)
@@ -221,6 +224,17 @@ class ScreenedFold(RowFold):
     def slot(self, pool: Pool, block: int) -> int:
         return super().slot(pool, block) if block < self._caps[pool.name] else NO_SLOT
 
+    def regained_at(self, batch: Batch, first: int) -> tuple[int, str | None]:
+        """The first row, from `first` on, of a lane that has lost events, and the lane."""
+        return self._seen_again(batch, first, batch.n) if self.gaps else (batch.n, None)
+
+    def regain(self, lane: str, pos: int) -> Event:
+        """What was lost of a lane came before `pos`; where it began to be lost."""
+        gap = self.gaps.pop(lane)
+        self._doubt(gap)
+        self.doubted = pos
+        return gap
+
     @property
     def bases(self) -> dict[str, int]:
         """The first slot of each pool."""
@@ -237,7 +251,7 @@ class ScreenedFold(RowFold):
     def begin(self, batch: Batch, asked: Asked) -> None:
         """From here on rows are those of a batch, with what its lookups and resumes say."""
         self.room_for_moves(batch)
-        taking = np.isin(batch.ev, _TAKING)
+        taking = _TAKING[batch.ev]
         self._room_for_holders(int(np.diff(batch.blocks.offsets)[taking].sum()))
         self._room_for_entries(len(batch.hashes.values))
         self._room_for_lookups(batch, asked)
@@ -255,7 +269,7 @@ class ScreenedFold(RowFold):
         sc = self.sc
         sc.h[s.SETTLED] = 0
         more = int((batch.ev == LOOKUP).sum())
-        closed = more + int(np.isin(batch.ev, (ABORT, FINISH)).sum())
+        closed = more + int(_ENDINGS[batch.ev].sum())
         if 4 * closed > len(sc.outcome):
             self.sc = sc = sc._replace(outcome=np.zeros(4 * closed, np.int64))
         longest = int(asked.count.max(initial=0))

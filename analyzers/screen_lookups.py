@@ -29,7 +29,7 @@ from hkvtool.analyzers.screen_arrays import (
     UNTOLD,
     WAITED,
 )
-from hkvtool.analyzers.screen_content import hashed, leads_here, serves, sure, window_serves
+from hkvtool.analyzers.screen_content import hashed, judged, leads_here, serves, window_serves
 from hkvtool.analyzers.screen_holders import entry
 from hkvtool.analyzers.screen_reads import rows_in_step
 from hkvtool.model.rows import MISSING
@@ -85,9 +85,14 @@ def hits_serve(
     start = (tokens - 1) // unit * unit - (n - 1) * unit
     for j in range(n):
         s = slot_of(st, reach, pool, q.blocks[first + j])
-        if s < 0 or not leads_here(st, s):
+        if s < 0:
             return False
         low = max(0, start)
+        if not judged(st, s):
+            start += unit
+            continue
+        if not leads_here(st, s):
+            return False
         if not serves(st, s, g, low, max(low, min(tokens, start + unit)), reader):
             return False
         start += unit
@@ -278,13 +283,14 @@ def group_resumes(
         return 522
     for j in range(n):
         s = slot_of(st, reach, st.g_pool[g], q.blocks[first + j])
-        if s < 0 or sc.reserved[s] != 0 or not sure(st, s):
+        if s < 0 or sc.reserved[s] != 0 or st.loads[s] > 0:
             return 523
-        if st.table[s] >= 0 and st.table[s] != st.g_table[g]:
+        if judged(st, s) and st.table[s] >= 0 and st.table[s] != st.g_table[g]:
             return 524
         sc.room[j] = s
     if form == RECURRENT:
-        if not serves(st, sc.room[n - 1], g, low, high, who):
+        last = sc.room[n - 1]
+        if judged(st, last) and not serves(st, last, g, low, high, who):
             return 525
     elif form in (SWA, TAIL):
         if low < high and not window_serves(st, g, sc.room, 0, n, low, high, who):
@@ -296,7 +302,7 @@ def group_resumes(
             return 528
         for j in range(n):
             start = j * unit
-            if start < high:
+            if start < high and judged(st, sc.room[j]):
                 if not serves(st, sc.room[j], g, start, min(start + unit, high), who):
                     return 529
     if form == INDEXER:
@@ -304,6 +310,8 @@ def group_resumes(
     own = sc.column[g]
     for j in range(n):
         s = sc.room[j]
+        if not judged(st, s):
+            continue
         if st.owner[s] == who:
             e = entry(sc, who, s)
             if e >= 0 and sc.e_gen[e] == st.gen[s] and sc.e_held[e] > 0:

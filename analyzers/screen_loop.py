@@ -10,17 +10,21 @@ from typing import Any
 
 from hkvtool.analyzers.screen_arrays import (
     ASK,
+    BLIND,
     CONCERNED,
     DOUBTED,
     DOUBTS,
     DUE,
     DUE_SINCE,
     GONE,
+    HORIZON,
     INSTANCES,
     JUDGED,
     MOVED,
     NAMED,
     REQUEST,
+    STOP,
+    STRANGE,
     TOLD,
     TRANSFER,
     UNSIGNALLED,
@@ -262,6 +266,19 @@ def misnumbered(
     )
 
 
+def lost_sight(st: Any, sc: Any, step: int, said: int, slots: Any, n: int) -> int:
+    """Events were lost. What names blocks in a step whose dispatch was among them is uncertain;
+    13 where nobody remembers whether it was."""
+    if said == STRANGE:
+        for j in range(n):
+            st.unsure[slots[j]] = 1
+    elif n > 0:
+        at = dispatched(st, step)
+        if at == MISSING or at < sc.h[HORIZON]:
+            return 13
+    return 0
+
+
 def to_be_told(sc: Any, who: int) -> Any:
     """Whether the rules keep account of what becomes of a request."""
     return sc.h[WAITED] != 0 or (who >= 0 and (sc.due[who] != 0 or sc.named[who] & TOLD != 0))
@@ -289,11 +306,11 @@ def watched(
         ):
             sc.h[WHY] = 8
             return i
-        if sc.h[JUDGED] != pos[i] and stops[i] == 0 and put_off(st, sc, kind, who, number[i]):
+        if sc.h[JUDGED] != pos[i] and stops[i] != STOP and put_off(st, sc, kind, who, number[i]):
             return i
         lane = lane_of(kind, actor[i], number[i], lanes)
         feed(sc, kind, pos[i], lane, number[i], said[i], handle[i])
-        if stops[i] != 0:
+        if stops[i] == STOP:
             return i
         suspect = who >= 0 and sc.named[who] & DOUBTED != 0
         if kind in (ADMIT, ABORT, FINISH) and (suspect or to_be_told(sc, who)):
@@ -373,6 +390,8 @@ def watched(
             why = 5
         if why == 0 and flags[i] & PAD != 0:
             why = 11
+        if why == 0 and sc.h[BLIND] != 0 and number[i] != MISSING:
+            why = lost_sight(st, sc, number[i], stops[i], slots, n)
         if why == 0 and (suspect or sc.h[DOUBTS] != 0):
             why = doubtful(sc, who, slots, n + m)
         if why == 0:

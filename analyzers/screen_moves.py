@@ -9,6 +9,7 @@ from typing import Any
 
 from hkvtool.analyzers.screen_arrays import (
     CAP,
+    FLOWN,
     FREED,
     HASHES,
     LEASED,
@@ -16,7 +17,7 @@ from hkvtool.analyzers.screen_arrays import (
     POOLS,
     RECOVERING,
 )
-from hkvtool.analyzers.screen_content import hashed, serves, stored_span
+from hkvtool.analyzers.screen_content import hashed, judged, serves, stored_span
 from hkvtool.model.rows import MISSING
 from hkvtool.state.arrays import (
     COMPONENTS,
@@ -24,7 +25,6 @@ from hkvtool.state.arrays import (
     RUNNING,
     SWA,
     TAIL,
-    UNKNOWN,
     USED,
 )
 from hkvtool.state.blocks import generation
@@ -35,7 +35,9 @@ def alloc_is_right(st: Any, sc: Any, pos: int, slots: Any, b0: int, b1: int) -> 
     width = st.h[COMPONENTS]
     for j in range(b0, b1):
         s = slots[j]
-        if sc.mark[s] == pos or st.refs[s] > 0 or st.loads[s] > 0 or st.pins[s] > 0:
+        if sc.mark[s] == pos or st.loads[s] > 0:
+            return 201
+        if (st.refs[s] > 0 or st.pins[s] > 0) and judged(st, s):
             return 201
         sc.mark[s] = pos
         taken = st.gen[s] + 1
@@ -55,9 +57,9 @@ def free_is_right(st: Any, sc: Any, pos: int, slots: Any, b0: int, b1: int) -> i
     """0, or why giving slots back is suspicious."""
     for j in range(b0, b1):
         s = slots[j]
-        if sc.mark[s] == pos or sc.reserved[s] != 0 or st.known[s] == UNKNOWN:
+        if sc.mark[s] == pos or sc.reserved[s] != 0:
             return 211
-        if st.refs[s] < 1 or st.unsure[s] != 0:
+        if st.refs[s] < 1 and judged(st, s):
             return 212
         sc.mark[s] = pos
         if st.refs[s] == 1:
@@ -69,7 +71,7 @@ def unpin_is_right(st: Any, sc: Any, pos: int, slots: Any, b0: int, b1: int) -> 
     """0, or why letting go of pins is suspicious."""
     for j in range(b0, b1):
         s = slots[j]
-        if sc.mark[s] == pos or st.pins[s] < 1:
+        if sc.mark[s] == pos or (st.pins[s] < 1 and judged(st, s)):
             return 215
         sc.mark[s] = pos
     return 0
@@ -117,13 +119,14 @@ def store_is_right(
             start += unit
         else:
             low, high = stored_span(st, s, g)
-        if generation(st, s, step) != st.gen[s]:
-            return 222
-        reader = who if who >= 0 and sc.named[who] != 0 else -1
-        if st.owner[s] != reader and not hashed(st, s, st.g_table[g]):
-            reader = st.owner[s]
-        if not serves(st, s, g, low, high, reader):
-            return 221
+        if judged(st, s):
+            if generation(st, s, step) != st.gen[s]:
+                return 222
+            reader = who if who >= 0 and sc.named[who] != 0 else -1
+            if st.owner[s] != reader and not hashed(st, s, st.g_table[g]):
+                reader = st.owner[s]
+            if not serves(st, s, g, low, high, reader):
+                return 221
         sc.stored[s * width + st.g_comp[g]] = st.gen[s] + 1
         peer = slots[b1 + j - b0] if b1 + j - b0 < c1 else -1
         travels_on(st, sc, True, g, s, peer)
@@ -146,13 +149,6 @@ def travels_on(st: Any, sc: Any, store: bool, g: int, s: int, peer: int) -> Any:
     return went(sc.block_trips, place * st.h[COMPONENTS] + st.g_comp[g], store)
 
 
-def stored_there(st: Any, sc: Any, g: int, peer: int) -> Any:
-    """Whether a store of a group filled a block of a tier that nobody has handed out."""
-    k = sc.far[g * sc.h[POOLS] + st.slot_pool[peer]]
-    c = peer * st.h[COMPONENTS] + (k if k >= 0 else st.g_comp[g])
-    return st.cid[c] > 0 and st.cgen[c] == st.gen[peer]
-
-
 def load_is_right(
     st: Any, sc: Any, g: int, slots: Any, b0: int, b1: int, peers: Any, c0: int, c1: int
 ) -> int:
@@ -164,7 +160,7 @@ def load_is_right(
     for j in range(b0, b1):
         s = slots[j]
         peer = peers[c0 + j - b0] if j - b0 < c1 - c0 else -1
-        if peer < 0 or (st.known[peer] == UNKNOWN and not stored_there(st, sc, g, peer)):
+        if peer < 0:
             return 232
         if not travels_on(st, sc, False, g, s, peer):
             return 233
@@ -177,7 +173,7 @@ def end_is_right(st: Any, sc: Any, store: int, handle: int, failed: bool) -> int
         return 241
     if st.t_store[handle] != store:
         return 242
-    if store == 0:
+    if store == 0 and sc.t_inst[handle] > sc.h[FLOWN]:
         sc.h[RECOVERING] -= st.t_len[handle]
     # Whoever reads on in spite of it is looked at closely.
     return 243 if failed or sc.h[LEASED] != 0 else 0

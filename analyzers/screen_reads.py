@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from hkvtool.analyzers.screen_arrays import GROUPS, HASHES, HORIZON, LOADED, MEMO, NAMED
-from hkvtool.analyzers.screen_content import read_span, serves, sure, window_serves
+from hkvtool.analyzers.screen_content import judged, read_span, serves, window_serves
 from hkvtool.analyzers.screen_holders import entry
 from hkvtool.model.rows import MISSING, NO_NAME
 from hkvtool.state.arrays import (
+    ALLOCATED,
     COMPONENTS,
     COMPRESSED,
     INDEXER,
@@ -21,7 +22,6 @@ from hkvtool.state.arrays import (
     SWA,
     TABLES,
     TAIL,
-    UNKNOWN,
 )
 from hkvtool.state.blocks import dispatched, generation
 
@@ -40,6 +40,8 @@ def unchanged(st: Any, sc: Any, who: int, s: int, c: int) -> Any:
     since = sc.checked[who]
     if since < 0:
         return True
+    if sc.told_at[s] > since:
+        return False
     if st.alloc_pos[s] > since and st.owner[s] != who:
         return False
     return st.cpos[c] <= since or (st.cid[c] > 0 and st.origin[c] == who)
@@ -88,7 +90,7 @@ def blocks_serve(
         s = slots[j]
         if t0 == MISSING:
             low, high = read_span(st, s, g, j < b1 - 1)
-            if low >= high:
+            if low >= high and judged(st, s):
                 return False
         else:
             low = max(t0, start)
@@ -96,6 +98,8 @@ def blocks_serve(
             start += unit
             if low >= high:
                 continue
+        if not judged(st, s):
+            continue
         m = (s * width + comp) * MEMO
         if sc.memo[m] > 0 and sc.memo[m + 2] <= low and high <= sc.memo[m + 3]:
             continue
@@ -170,18 +174,22 @@ def use_is_right(
             continue
         sc.memo[c * MEMO] = 0
         sc.memo[c * MEMO + 1] = who
-        if not sure(st, s) or sc.reserved[s] != 0:
+        if sc.reserved[s] != 0 or st.loads[s] != 0:
             return 104
-        if st.table[s] != st.g_table[g]:
+        if not judged(st, s):
+            moved_usefully(st, sc, s, g)
+            continue
+        if st.table[s] >= 0 and st.table[s] != st.g_table[g]:
             return 105
         if st.dirt[s] >= 0 and sc.alike[st.dirt[s] * sc.h[GROUPS] + g] == 0:
             return 106
         if generation(st, s, step) != st.gen[s]:
             return 107
         if who >= 0:
-            if not right_to(st, sc, who, s, at):
+            if st.known[s] == ALLOCATED and not right_to(st, sc, who, s, at):
                 return 108
-            if sc.e_held[entry(sc, who, s)] == 0:
+            e = entry(sc, who, s)
+            if e < 0 or sc.e_held[e] == 0:
                 sc.memo[c * MEMO + 1] = NO_NAME - 1
             if not unchanged(st, sc, who, s, c):
                 return 109
@@ -242,9 +250,11 @@ def write_is_private(
     first = t0 - t0 % unit
     for j in range(b0, b1):
         s = slots[j]
-        if sc.reserved[s] != 0 or st.known[s] == UNKNOWN or st.unsure[s] != 0:
+        if sc.reserved[s] != 0:
             return 131
-        if who >= 0 and st.refs[s] == 1 and st.alloc_pos[s] < at:
+        if not judged(st, s):
+            continue
+        if who >= 0 and st.known[s] == ALLOCATED and st.refs[s] == 1 and st.alloc_pos[s] < at:
             if not right_to(st, sc, who, s, at):
                 return 135
         if alone or generation(st, s, step) != st.gen[s]:

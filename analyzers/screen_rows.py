@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hkvtool.analyzers.kinds import table
 from hkvtool.analyzers.screen_fold import MOST_BUFFERS, ScreenedFold, Suspicious
 from hkvtool.model.event import Event
 from hkvtool.model.events import EVENTS
@@ -23,7 +24,7 @@ LOUD = CONTROL_KINDS | {
 }  # fmt: skip
 """Events that the rules are always asked about."""
 
-_LOUD = np.array(sorted(EVENTS[kind].code for kind in LOUD))
+_LOUD = table(EVENTS[kind].code for kind in LOUD)
 
 _KEPT = 16
 """Batches whose lookups and resumes are at hand."""
@@ -44,8 +45,9 @@ class Rows:
     def take(self, batch: Batch, chunk: Any) -> tuple[Any, Any]:
         """Which rows the rules are asked about, and the numbers of what rows name in `rest`."""
         self.lately.append((batch, chunk.column("rest")))
-        stops = np.isin(batch.ev, _LOUD)
-        stops |= chunk.column("elsewhere").to_numpy(zero_copy_only=False)
+        stops = _LOUD[batch.ev]
+        if "elsewhere" in chunk.schema.names:
+            stops |= chunk.column("elsewhere").to_numpy(zero_copy_only=False)
         stops |= self._launched(batch, chunk)
         return stops.astype(np.int8), self._said(batch, chunk)
 
@@ -70,6 +72,11 @@ class Rows:
         found: Event = next(self.trace.events(since=pos, until=pos))
         return found
 
+    def forget_captures(self) -> None:
+        """Another capture may be among what was lost."""
+        self.captures.clear()
+        self.captured.clear()
+
     def _launched(self, batch: Batch, chunk: Any) -> Any:
         """Launches that do not just repeat what their capture has baked in."""
         asked = batch.ev == LAUNCH
@@ -90,6 +97,8 @@ class Rows:
     def _said(self, batch: Batch, chunk: Any) -> Any:
         """Numbers of the events that the signals and waits of a batch name, and of buffers."""
         said = np.full(batch.n, -1, np.int64)
+        if "named" not in chunk.schema.names:
+            return said
         rows = np.flatnonzero((batch.ev == SIGNAL) | (batch.ev == WAIT))
         named = chunk.column("named")
         if len(rows):

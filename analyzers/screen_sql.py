@@ -7,7 +7,7 @@ from typing import Any
 
 from hkvtool.model.events import EVENTS
 
-SCREENED = frozenset(EVENTS) - {"remap", "rebase", "dropped"}
+SCREENED = frozenset(EVENTS) - {"remap", "rebase"}
 """Kinds of events that the screen understands; all others are for the rules."""
 
 _TELLING = ("publish", "write", "seal", "index", "use", "store_begin", "load_begin")
@@ -39,7 +39,8 @@ def plain_enough(trace: Any) -> bool:
     if any(trace.names.doubles(domain) for domain in ("actor", "req", "group", "pool", "handle")):
         return False
     row = trace.select(
-        "SELECT count(*) FILTER (problem IS NOT NULL OR ev = 0 OR seq IS NOT NULL), "
+        "SELECT count(*) "
+        "FILTER (problem IS NOT NULL OR ev NOT BETWEEN 1 AND 255 OR seq IS NOT NULL), "
         f"count(*) FILTER (ev IN ({_codes(_TELLING)}) AND "
         f"(contains(rest, chr(92)) OR regexp_matches(rest, '\"({_KEYS})\"'))), "
         # A buffer that is a request's is one that the rules keep account of.
@@ -60,6 +61,33 @@ def sizes(trace: Any) -> list[tuple[int, int, list[int]]]:
         for group, blocks, said in trace.select(query).fetchall()
         if group is not None and blocks and said
     ]
+
+
+def begins_of(trace: Any, handles: Iterable[int]) -> list[int]:
+    """Where some transfers begin, by the numbers of their names, in order."""
+    listed = ", ".join(map(str, handles))
+    query = (
+        f"SELECT pos FROM events WHERE ev IN ({_codes(('store_begin', 'load_begin'))}) "
+        f"AND handle IN ({listed}) ORDER BY pos"
+    )
+    return [pos for (pos,) in trace.select(query).fetchall()]
+
+
+def never_signalled(trace: Any) -> list[int]:
+    """The first wait for each event that no signal names, in order."""
+    wait, signal = (EVENTS[kind].code for kind in ("wait", "signal"))
+    query = (
+        f"SELECT min(pos) AS first FROM events WHERE ev IN ({wait}, {signal}) "
+        f"GROUP BY rest->>'$.event' HAVING bool_and(ev = {wait}) ORDER BY first"
+    )
+    return [pos for (pos,) in trace.select(query).fetchall()]
+
+
+def first_dispatches(trace: Any) -> tuple[list[int], list[int]]:
+    """The steps that are ever dispatched, in order of their numbers, and where they first are."""
+    query = f"SELECT step, min(pos) FROM events WHERE ev = {EVENTS['dispatch'].code} GROUP BY step"
+    found = sorted(trace.select(query).fetchall())
+    return [step for step, _ in found], [pos for _, pos in found]
 
 
 def reached(trace: Any) -> dict[str, int]:

@@ -91,11 +91,18 @@ class Transfers(Silent):
 
     def finish(self) -> None:
         self._never_released()
+        for name in self.never_ending():
+            self._never_ends(name, self.begun[name])
+
+    def never_ending(self) -> list[str]:
+        """Transfers under way at the end of a trace that goes on behind them: who wanted them is
+        over."""
         requests = self.ctx.requests.by_name
         if any(r.is_request and r.ended is None for r in requests.values()):
             over = {r.name for r in requests.values() if r.ended is not None}
         else:
             over = set(requests)
+        found: list[str] = []
         for name, begin in self.begun.items():
             if name in self.ends or name not in self.ctx.moves.running:
                 continue
@@ -106,18 +113,22 @@ class Transfers(Silent):
                 continue
             if begin.req is None and len(over) != len(requests):
                 continue
-            found = self.ctx.report(
-                "HKV605",
-                f"transfer {name} never ends, though the trace goes on behind it",
-                [begin.pos],
-                slots=self.ctx.slots(begin),
-                group=self.ctx.fold.group(begin["group"]),
-                request=begin.req,
-            )
-            if found is not None and found.cause is None and begin.ev == "load_begin":
-                # Who read its blocks found them on their way in, as they would be for ever.
-                for code in ("HKV305", "HKV603"):
-                    self.ctx.lead(found, code, begin.pos)
+            found.append(name)
+        return found
+
+    def _never_ends(self, name: str, begin: Event) -> None:
+        found = self.ctx.report(
+            "HKV605",
+            f"transfer {name} never ends, though the trace goes on behind it",
+            [begin.pos],
+            slots=self.ctx.slots(begin),
+            group=self.ctx.fold.group(begin["group"]),
+            request=begin.req,
+        )
+        if found is not None and found.cause is None and begin.ev == "load_begin":
+            # Who read its blocks found them on their way in, as they would be for ever.
+            for code in ("HKV305", "HKV603"):
+                self.ctx.lead(found, code, begin.pos)
 
     def _never_released(self) -> None:
         """Everything has ended, and a transfer still holds blocks under its own name."""

@@ -107,7 +107,7 @@ def command(
         typer.Option("--limit", metavar="NAME=N", help="What if there were this limit?"),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Tell what each family of rules took, on stderr.")
+        bool, typer.Option("--profile", help="Tell what each part of the check took, on stderr.")
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show findings of one rule and group one by one.")
@@ -174,6 +174,8 @@ def _checked(name: str, asked: Asked, *, with_events: bool) -> Checked:
 
     with open_trace(name) as trace:
         report = _screen(trace, name) if asked.everything else None
+        if asked.profile:
+            report = _profiled(trace, name)
         if report is None:
             with watched_events(trace, f"checking {name}") as events:
                 report = _part(trace, events, asked) if asked.part else _whole(events, asked)
@@ -199,16 +201,21 @@ def _screen(trace: Trace, name: str) -> Report | None:
         return screen_of(trace, told)
 
 
+def _profiled(trace: Trace, name: str) -> Report:
+    """The report as ever, once it is said what took how long."""
+    from hkvtool.analyzers.profile import profiled_trace
+
+    total = trace.count if sys.stderr.isatty() else None
+    with progress(f"checking {name}", total) as told:
+        report, shares = profiled_trace(trace, told)
+    _print_shares(shares)
+    return report
+
+
 def _whole(events: Iterable[Event], asked: Asked) -> Report:
     from hkvtool.analyzers import check
     from hkvtool.analyzers.what_if import under
 
-    if asked.profile:
-        from hkvtool.analyzers.profile import profiled
-
-        report, shares = profiled(events)
-        _print_shares(shares)
-        return report
     if not asked.limits:
         return check(events)
     report = check(under(events, asked.limits))

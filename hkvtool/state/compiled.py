@@ -370,7 +370,7 @@ class CompiledFold(Fold):
             seen = np.isin(actor, self._numbers_of(lane))
             if lane in (DEVICE_ACTOR, DEFAULT_ACTOR):
                 seen |= (actor == NO_NAME) & (own if lane == DEVICE_ACTOR else ~own)
-            seen &= ev != 0
+            seen &= (ev != 0) & (ev != codes.DROPPED)
             if seen.any() and first + seen.argmax() < found[0]:
                 found = first + int(seen.argmax()), lane
         return found

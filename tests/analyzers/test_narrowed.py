@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +18,7 @@ from variants.correct import Options, correct_trace
 from variants.mutants import OPERATORS, _whole
 from variants.mutation import MUTATIONS
 from variants.options import random_options
+from variants.recorded_so import RECORDED
 from variants.test_variants_wellformed import ALL
 from variants.transform import TRANSFORMS, variant
 
@@ -128,6 +130,40 @@ def test_mutants_are_told_as_by_the_rules(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_many_mutants_are_told_as_by_the_rules(tmp_path: Path) -> None:
     assert narrowed_of(mutants(range(6, 46)), tmp_path, 24) > 100
+
+
+def recorded_so(how: str, numbers: range) -> Iterable[Lines]:
+    """Correct traces and mutants as recorders leave them behind."""
+    for number in numbers:
+        rng = Random(f"{how} {number}")
+        yield RECORDED[how](keyless(correct_trace(number, _whole(random_options(rng)))), rng)
+        yield from (RECORDED[how](lines, rng) for lines in mutants(range(number, number + 1)))
+
+
+@pytest.mark.parametrize("how", RECORDED)
+def test_what_recorders_leave_behind_is_told_as_by_the_rules(how: str, tmp_path: Path) -> None:
+    assert narrowed_of(islice(recorded_so(how, range(1)), 0, None, 5), tmp_path, 24)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", RECORDED)
+def test_much_of_what_recorders_leave_behind_is_told_as_by_the_rules(
+    how: str, tmp_path: Path
+) -> None:
+    assert narrowed_of(recorded_so(how, range(20)), tmp_path, 24) > 60
+
+
+@pytest.mark.soak
+def test_recordings_with_all_of_it_are_told_as_by_the_rules(tmp_path: Path) -> None:
+    def made() -> Iterable[Lines]:
+        for number in range(20):
+            rng = Random(f"recorded {number}")
+            for lines in mutants(range(number, number + 1)):
+                for how in ("begun midway", "described again", "losing", "cut off"):
+                    lines = RECORDED[how](lines, rng) if rng.random() < 0.5 else lines
+                yield lines
+
+    assert narrowed_of(made(), tmp_path, 24) > 60
 
 
 def engine(preset: str, rule: str, requests: int, folder: Path) -> Path:
