@@ -115,7 +115,6 @@ def command(
         stream = KvStream(Keyed(recording.keyed), as_received=as_received)
         recorder = _Recorder(recording.emit_dict, stream)
         recording.emit_dict(stream.begin(addresses))
-        print(f"hkvtool: listening on {', '.join(map(shown, addresses))}", file=sys.stderr)
         sealer = SealerProcess(folder.path, bounds, folder.descriptors)
         until = None if lasts is None else monotonic() + lasts
         status = StatusLine()
@@ -126,6 +125,8 @@ def command(
             return full or (until is not None and monotonic() >= until)
 
         with status.shown(), suppress(KeyboardInterrupt):
+            # From here on Ctrl-C is how it ends.
+            print(f"hkvtool: listening on {', '.join(map(shown, addresses))}", file=sys.stderr)
             listener.run(recorder.take, stopped)
         listener.end(recorder.take)
         recording.close()
