@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,15 @@ def run(folder: Path, model: str, *how: str) -> dict[str, Any]:
     return told
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """What a recorded engine with one of the models came to."""
+    return cache(lambda model: run(tmp_path_factory.mktemp(model), model))
+
+
 @pytest.mark.parametrize("model", MODELS)
-def test_engine(tmp_path: Path, findings: Any, model: str) -> None:
-    told = run(tmp_path, model)
+def test_engine(recorded: Any, findings: Any, model: str) -> None:
+    told = recorded(model)
     assert told["differences"] == []
     assert told["steps"] > 30
     assert told["failed"] == {}
@@ -65,5 +73,5 @@ def test_engine(tmp_path: Path, findings: Any, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["gemma3", pytest.param("qwen3next", marks=pytest.mark.soak)])
-def test_recording_changes_no_output(tmp_path: Path, model: str) -> None:
-    assert run(tmp_path, model, "bare")["outputs"] == run(tmp_path, model)["outputs"]
+def test_recording_changes_no_output(tmp_path: Path, recorded: Any, model: str) -> None:
+    assert run(tmp_path, model, "bare")["outputs"] == recorded(model)["outputs"]
