@@ -66,7 +66,7 @@ def completion(path: str, text: str = "a", **more: object) -> bytes:
 
 
 def probed(url: str, *more: str) -> int:
-    return main(["probe", url, "--timeout", "1s", "--comparisons", "4", *more])
+    return main(["probe", url, "--comparisons", "4", *more])
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_what_drips_is_not_waited_for(
 ) -> None:
     began = monotonic()
     with hostile(lambda path, body: begin, then) as url:
-        assert probed(url) == 3
+        assert probed(url, "--timeout", "1s") == 3
     assert "did not answer in time" in capsys.readouterr().err
-    assert monotonic() - began < 10
+    assert monotonic() - began < 100, "all of what drips would take an hour"
 
 
 @pytest.mark.parametrize("wait", ["-5", "nan", "1e9"])
 def test_when_to_come_again_is_no_command(wait: str, capsys: pytest.CaptureFixture[str]) -> None:
     began = monotonic()
     with hostile(lambda path, body: reply({}, "503 no", f"Retry-After: {wait}")) as url:
-        assert probed(url) == 3
+        assert probed(url, "--timeout", "1s") == 3
     assert "unexpected" not in capsys.readouterr().err
-    assert monotonic() - began < 10
+    assert monotonic() - began < 100
 
 
 @pytest.mark.parametrize(

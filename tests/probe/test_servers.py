@@ -146,15 +146,15 @@ def test_what_cannot_be_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    assert main(["probe", url]) == 3
-    assert "nobody listens" in capsys.readouterr().err
-    for args in (
-        ["ftp://x"], [url, "--pattern", "no"], [url, "--boundary", "x"], [url, "--vocabulary", "3"],
-        [url, "--again", str(tmp_path / "none.json")], [url, "--reset", "x"],
-        [url, "--recording", str(tmp_path)],
-    ):  # fmt: skip
-        assert main(["probe", *args]) in (2, 3)
-        assert "error:" in capsys.readouterr().err
+        assert main(["probe", url]) == 3
+        assert "nobody listens" in capsys.readouterr().err
+        for args in (
+            ["ftp://x"], [url, "--pattern", "no"], [url, "--boundary", "x"], [url, "--vocabulary", "3"],
+            [url, "--again", str(tmp_path / "none.json")], [url, "--reset", "x"],
+            [url, "--recording", str(tmp_path)],
+        ):  # fmt: skip
+            assert main(["probe", *args]) in (2, 3)
+            assert "error:" in capsys.readouterr().err
 
 
 def test_a_server_that_speaks_something_else(capsys: pytest.CaptureFixture[str]) -> None:
