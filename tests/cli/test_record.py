@@ -151,7 +151,8 @@ def test_what_cannot_be_recorded_is_refused_before_anything_starts(
 def test_duration_ends_the_recording_and_not_the_program(
     process: Any, hkvtool: Any, tmp_path: Path
 ) -> None:
-    args = ("-o", "t.duckdb", "--duration", "1", "--", *engine(10**6, 0, 0.001))
+    # Its seconds begin before the program has loaded anything.
+    args = ("-o", "t.duckdb", "--duration", "8", "--", *engine(10**6, 0, 0.001))
     running = begun(process, *args)
     until((tmp_path / "t.duckdb").exists)
     assert running.poll() is None, "the trace is there, and the program goes on"
@@ -186,15 +187,35 @@ def test_program_that_is_killed_is_said(process: Any, hkvtool: Any, tmp_path: Pa
     assert facts(hkvtool, tmp_path / "t.duckdb")["kinds"]["alloc"] == 51
 
 
-def test_making_the_trace_can_be_interrupted(process: Any, hkvtool: Any, tmp_path: Path) -> None:
-    running = process("record", "-o", "t.duckdb", "--", *engine(40_000))
-    folder = tmp_path / "t.hkv"
-    until((folder / "complete").exists)
+HELD = """
+import sys, time
+from pathlib import Path
+from hkvtool.cli.app import main
+from hkvtool.store.writer import TraceWriter
+def held(self, chunk):
+    Path(sys.argv[1]).touch()
+    time.sleep(600)
+TraceWriter.append = held
+sys.exit(main(sys.argv[2:]))
+"""
+"""A command that does not get beyond the first rows of a trace, and says when it is there."""
+
+
+def test_making_the_trace_can_be_interrupted(
+    hkvtool: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    there = tmp_path_factory.mktemp("held") / "there"
+    args = [str(there), "record", "-o", "t.duckdb", "--", *engine(4_000)]
+    running = subprocess.Popen(
+        [sys.executable, "-c", HELD, *args], cwd=tmp_path, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    until(there.exists)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130 and b"interrupted" in err
     assert [f.name for f in tmp_path.iterdir()] == ["t.hkv"], "and it can be made later"
-    assert facts(hkvtool, folder)["kinds"]["alloc"] == 40_000
+    assert facts(hkvtool, tmp_path / "t.hkv")["kinds"]["alloc"] == 4_000
 
 
 def test_snapshots_of_a_flight_recorder(process: Any, hkvtool: Any, tmp_path: Path) -> None:
@@ -236,12 +257,12 @@ def test_attach_until_detach(process: Any, hkvtool: Any, tmp_path: Path) -> None
         until(lambda: list((tmp_path / "t.hkv").glob("*-0000-*.ring")))
         until(lambda: facts(hkvtool, tmp_path / "t.hkv")["events"] > 20)
         detached = process("detach", str(program.pid), **env)
-        assert b"1 process detached" in detached.communicate(timeout=60)[1]
+        assert b"1 process detached" in detached.communicate(timeout=120)[1]
         _, err = attached.communicate(timeout=120)
         assert attached.returncode == 0, err
         assert program.poll() is None
         again = process("detach", str(program.pid), **env)
-        assert b"records nothing" in again.communicate(timeout=60)[1] and again.returncode == 2
+        assert b"records nothing" in again.communicate(timeout=120)[1] and again.returncode == 2
     finally:
         program.kill()
         program.communicate()
@@ -262,7 +283,7 @@ def test_sidecar_seals_what_another_container_records(
     assert facts(hkvtool, tmp_path / "t-1.hkv")["events"] == 2003
     until(lambda: list((tmp_path / "t.hkv").glob("*.parquet")))
     sidecar.send_signal(signal.SIGTERM)
-    _, err = sidecar.communicate(timeout=60)
+    _, err = sidecar.communicate(timeout=120)
     assert sidecar.returncode == 0 and b"2,003 events, 0 dropped" in err
     assert b"1,003 events, 0 dropped" in err
     for name, events in (("t-1.hkv", 2003), ("t.hkv", 1003)):
