@@ -351,6 +351,9 @@ class _Reading:
         group = self.fold.group(event["group"])
         if group is None or event["at"] not in ("publish", "store", "load", "resume"):
             return
+        if "part" in event:
+            # Each part is its worker's own: what one engine calls so need not be another's.
+            return
         last = {"load": self._last_load, "publish": self._device,
                 "resume": self._last_load}.get(event["at"])  # fmt: skip
         for block, value in zip(event["blocks"], event["values"], strict=False):

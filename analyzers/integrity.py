@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hkvtool.analyzers.context import MAX_EVENTS, Context
 from hkvtool.analyzers.family import Silent
+from hkvtool.analyzers.prints import Prints
 from hkvtool.model.event import Event
 from hkvtool.model.findings import Finding
 from hkvtool.model.rules import Severity
@@ -21,7 +22,7 @@ class Integrity(Silent):
         self.sequence: dict[str, tuple[int, int]] = {}
         self.malformed: dict[str, Finding] = {}
         self.midway: list[tuple[Event, Problem]] = []
-        self.prints: dict[tuple[int, ...], tuple[Event, object]] = {}
+        self.prints = Prints(ctx)
         self.dispatched: dict[int, int] = {}
         """Where each step that is under way was handed out."""
         self.last = 0
@@ -34,7 +35,7 @@ class Integrity(Silent):
         elif event.ev == "retire" and event.problem is None:
             self.dispatched.pop(event["step"], None)
         if event.ev == "fingerprint" and event.problem is None:
-            self._fingerprint(event)
+            self.prints.take(event, self.dispatched.get(event.get("step", -1), self.last))
 
     def problem(self, event: Event, problem: Problem) -> None:
         """905: the event was kept and took part in nothing."""
@@ -96,41 +97,6 @@ class Integrity(Silent):
             events,
             actual={"lost": count, "lane": event.actor, "reason": event.get("reason")},
         )
-
-    def _fingerprint(self, event: Event) -> None:
-        """906: the same content had other bytes before."""
-        group = self.ctx.fold.group(event["group"])
-        if group is None:
-            return
-        st = self.ctx.fold.st
-        planned = self.dispatched.get(event.get("step", -1), self.last)
-        for slot, value in zip(self.ctx.slots(event), event["values"], strict=False):
-            if slot < 0 or value is None or st.unsure[slot] or self.ctx.fold.in_gap(slot):
-                continue
-            # A scheduler that plans ahead may have given the block to another since: what the
-            # step left there is read all the same, before the other writes.
-            if st.alloc_pos[slot] > planned:
-                continue
-            c = self.ctx.fold.component(slot, group)
-            key = (st.cid[c],) if st.cid[c] > 0 else (c, st.gen[slot], st.wpos[c])
-            held = self.prints.setdefault(key, (event, value))
-            if held[1] == value:
-                continue
-            block = self.ctx.fold.block_of[slot]
-            self.ctx.report(
-                "HKV906",
-                f"the bytes of block {block} of group {group.name} are not those that were "
-                f"fingerprinted at event {held[0].pos} ({held[0]['at']}), though nothing wrote "
-                "them since",
-                [held[0].pos, event.pos],
-                slots=[slot],
-                group=group,
-                request=event.req,
-                check=held[0].pos,
-                use=event.pos,
-                believed={"fingerprint": held[1]},
-                actual={"fingerprint": value},
-            )
 
     def _leaks(self) -> None:
         """904: everything has ended and blocks are still referenced by nobody known."""

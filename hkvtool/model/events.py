@@ -141,7 +141,7 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (46, "weights", "+version:SCALAR", "Model weights changed."),
     (47, "dropped", "+count pool reason", "The recorder lost this many events of this lane here."),
     (48, "wire", "+kind:kind:wire wseq:INT group hashes medium lane:STR tokens key", "A KV event as published, or as a consumer applied it."),
-    (49, "fingerprint", "+group +blocks +values:SCALARS +at:at:fingerprint", "Checksum of the blocks' bytes."),
+    (49, "fingerprint", "+group +blocks +values:SCALARS +at:at:fingerprint part beside:NAME", "Checksum of the blocks' bytes, or of one part of them."),
 )  # fmt: skip
 
 _KEY_DOCS: dict[str, str] = {
@@ -205,6 +205,7 @@ _KEY_DOCS: dict[str, str] = {
     "wseq": "sequence number on the wire",
     "lane": "`pub` or `recv`",
     "values": "checksums beside `blocks`",
+    "beside": "lane that fingerprints the same blocks in the same step, and whose moment this one is of, whenever it comes",
 }
 
 

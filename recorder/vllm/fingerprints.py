@@ -16,7 +16,7 @@ from hkvtool.recorder.vllm.fingerprint_choice import Choice, ChoiceError
 from hkvtool.recorder.vllm.fingerprint_pages import Pages
 from hkvtool.recorder.vllm.fingerprint_plan import PLAN, Plan, Read, plan
 from hkvtool.recorder.vllm.scheduler_hooks import STEP
-from hkvtool.recorder.vllm.worker_hooks import DEVICE, leads
+from hkvtool.recorder.vllm.worker_hooks import DEVICE, rank_of
 
 if TYPE_CHECKING:
     from hkvtool.recorder.vllm.hooks import Hooks
@@ -38,6 +38,8 @@ class Fingerprints:
         self._new: list[str] = []
         """Those of them that the worker has not heard of."""
         self._pages: Pages | None = None
+        self._part = ""
+        """What this worker has of each block, where others have the rest."""
         self._said = False
         self._step: int | None = None
         self._read: set[int] = set()
@@ -82,7 +84,12 @@ class Fingerprints:
                 self._apart(out)
                 return
             self._pages = Pages(runner)
-            self.hooks.sees(EVIDENCE)
+            rank = rank_of(runner)
+            if rank:
+                # Its share of the same blocks, on a device of its own.
+                self._part = f"rank{rank}"
+            else:
+                self.hooks.sees(EVIDENCE)
         for new in out.scheduled_new_reqs:
             self._given(new.block_ids)
         for fresh in out.scheduled_cached_reqs.new_block_ids:
@@ -126,6 +133,9 @@ class Fingerprints:
             "ev": "fingerprint", "group": group, "blocks": blocks,
             "values": self._pages.values(number, blocks), "at": at, "actor": DEVICE,
         }  # fmt: skip
+        if self._part:
+            # It keeps no time with the first, and counts as of that one's moment.
+            event |= {"actor": f"{DEVICE}@{self._part}", "part": self._part, "beside": DEVICE}
         if req is not None:
             event["req"] = req
         if step is not None:
@@ -188,7 +198,7 @@ def stepped(name: str) -> Callable[[Hooks, Any], Callable[..., Any]]:
         prints = _asked(hooks)
 
         def wrapper(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            if prints is None or not leads(self):
+            if prints is None:
                 return original(self, scheduler_output, *args, **kwargs)
             _safely(hooks, name, prints.before, self, scheduler_output)
             result = original(self, scheduler_output, *args, **kwargs)

@@ -51,6 +51,9 @@ class Hooks(Attachment):
         """Steps in a row that had nothing to do though requests are there."""
         self.kernel_blocks: list[int] | None = None
         """Tokens in a block as each group's kernels see it, where a worker here has said so."""
+        self.worker_rank = 0
+        """Which of its engine's workers the one in this process is: what they all do, the first
+        tells."""
         self.worker_step: int | None = None
         """The last step that a worker of this process has made ready."""
         self.transfers: Any = None

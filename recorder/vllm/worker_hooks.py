@@ -25,7 +25,8 @@ def caches_made(hooks: Hooks, original: Any) -> Callable[..., Any]:
             config = self.kv_cache_config
             sizes = getattr(self, "_kernel_block_sizes", None)
             hooks.remember_config(config, [int(s) for s in sizes] if sizes else None)
-            if leads(self):
+            hooks.worker_rank = rank_of(self)
+            if not hooks.worker_rank:
                 hooks.begin(engine_name())
                 hooks.tell.event(
                     {"ev": "buffer", "name": BLOCK_TABLE, "op": "write", "actor": DEVICE}
@@ -87,8 +88,10 @@ def step_begun(name: str, *, marks: bool) -> Callable[[Hooks, Any], Callable[...
             result = original(self, scheduler_output, *args, **kwargs)
             try:
                 step = getattr(scheduler_output, STEP, None)
-                if step is not None and leads(self):
+                hooks.worker_rank = rank_of(self)
+                if step is not None:
                     hooks.worker_step = step
+                if step is not None and not hooks.worker_rank:
                     _tell_before(hooks, step, scheduler_output)
                     tell_within(hooks, step, scheduler_output, DEVICE)
                     if marks and not (hooks.loads.within and hooks.loads.watched):
@@ -115,7 +118,7 @@ def transfers_begun(hooks: Hooks, original: Any) -> Callable[..., Any]:
             try:
                 end_within(hooks, ok=ok)
                 step = getattr(scheduler_output, STEP, None)
-                if step is not None and ok:
+                if step is not None and ok and not hooks.worker_rank:
                     _tell_begin(hooks, step)
             except Exception as e:
                 hooks.fail("transfers begun", e)
@@ -152,14 +155,14 @@ def _tell_begin(hooks: Hooks, step: int) -> None:
     hooks.tell.event({"ev": "buffer", "name": BLOCK_TABLE, "op": "read", "step": step})
 
 
-def leads(runner: Any) -> bool:
-    """One of several workers that do the same is enough."""
+def rank_of(runner: Any) -> int:
+    """Which of several workers that do the same this is: the first tells of it."""
     for name in ("tp_rank", "rank"):
         rank = getattr(runner, name, None)
         if isinstance(rank, int):
-            return rank == 0
+            return rank
     config = getattr(getattr(runner, "vllm_config", None), "parallel_config", None)
-    return int(getattr(config, "rank", 0) or 0) == 0
+    return int(getattr(config, "rank", 0) or 0)
 
 
 def sleeps(reason: str) -> Callable[[Hooks, Any], Callable[..., Any]]:
@@ -169,7 +172,9 @@ def sleeps(reason: str) -> Callable[[Hooks, Any], Callable[..., Any]]:
         def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             try:
-                hooks.tell.event({"ev": "rebase", "pool": f"gpu{hooks.rank}", "reason": reason})
+                if not hooks.worker_rank:
+                    pool = f"gpu{hooks.rank}"
+                    hooks.tell.event({"ev": "rebase", "pool": pool, "reason": reason})
             except Exception as e:
                 hooks.fail(reason, e)
             return result

@@ -38,7 +38,10 @@ OFFLOAD = {
 BROKEN = Path(os.environ["BROKEN_FILE"])
 
 if __name__ == "__main__":
-    llm = make_engine(Path(sys.argv[1]), "gemma3", kv_transfer_config=KVTransferConfig(**OFFLOAD))
+    llm = make_engine(
+        Path(sys.argv[1]), "gemma3", kv_transfer_config=KVTransferConfig(**OFFLOAD),
+        tensor_parallel_size=1 + int(os.environ["BROKEN_RANK"]),
+    )
     rng = random.Random(3)
 
     def tokens(count):
@@ -106,8 +109,8 @@ class Recorded:
         return [str(self.events[p - 1].data["at"]) for p in finding["events"]]
 
 
-def recorded(folder: Path, *args: str) -> Recorded:
-    """Drive an engine whose core and worker are processes of their own."""
+def recorded(folder: Path, *args: str, rank: int = 0) -> Recorded:
+    """Drive an engine whose core and workers are processes of their own; the last can be broken."""
     program, recording = folder / "program.py", folder / "t.hkv"
     program.write_text(PROGRAM)
     broken = folder / "broken"
@@ -120,7 +123,9 @@ def recorded(folder: Path, *args: str) -> Recorded:
             **os.environ, "PYTHONPATH": path, "HKV_RECORD": str(recording),
             "HKV_FINGERPRINT": "all", "VLLM_PLUGINS": "hkvtool",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "BROKEN_FILE": str(broken),
-            "BROKEN_SPREAD": "1.5",
+            "BROKEN_SPREAD": "1.5", "BROKEN_RANK": str(rank),
+            # Without memory of its own for each worker vLLM does not choose cores for them.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
@@ -136,10 +141,16 @@ def _found(one: Recorded) -> list[dict[str, Any]]:
     return [f for f in one.report["findings"] if f["severity"] == "error"]
 
 
-def test_each_fault_is_found_at_the_right_block(tmp_path: Path) -> None:
-    """And nothing else, in what is right before and between."""
-    one = recorded(tmp_path, "24", "faults")
+@pytest.mark.parametrize("rank", [0, 1], ids=["one worker", "second of two"])
+def test_each_fault_is_found_at_the_right_block(tmp_path: Path, rank: int) -> None:
+    """And nothing else, in what is right before and between. Of two tensor-parallel workers each has
+    a share of the same blocks: what is stored and loaded is told once, the bytes of each are read."""
+    one = recorded(tmp_path, "24", "faults", rank=rank)
     found = _found(one)
+    parts = Counter(e.data.get("part") for e in one.events if e.data["ev"] == "fingerprint")
+    assert parts.keys() == ({None, "rank1"} if rank else {None})
+    assert len(set(parts.values())) == 1
+    assert [("part rank1" in f["message"]) for f in found] == [bool(rank)] * 3
     assert min(one.moments[at] for at in ("publish", "resume", "store", "load")) > 5
     full = [e.data["group"] for e in one.events if e.data["ev"] == "group"][2]
     changed, _ = one.met["changed bytes"]

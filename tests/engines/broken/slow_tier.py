@@ -4,8 +4,10 @@ once it changes a byte of a block that it has stored, drops a page of a store, o
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import torch
 from sitecustomize import fault, met
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
@@ -15,10 +17,10 @@ _STEPS = 12
 
 
 class Copies(OffloadingWorker):
-    """Copies when asked to."""
+    """Copies when asked to. Of several workers one is broken."""
 
-    def __init__(self, caches: Any) -> None:
-        self.caches = caches
+    def __init__(self, caches: Any, *, breaks: bool) -> None:
+        self.caches, self.breaks = caches, breaks
         self.host: dict[int, list[Any]] = {}
         self.done: list[TransferResult] = []
         self.late: list[tuple[int, list[tuple[Any, Any]]]] = []
@@ -27,7 +29,7 @@ class Copies(OffloadingWorker):
 
     def _once(self, name: str, group: int, block: int, place: int) -> bool:
         """Whether that is broken now, in the last group, and was not yet since it is."""
-        if group + 1 < len(self.caches.group_data_refs) or fault() != name:
+        if group + 1 < len(self.caches.group_data_refs) or not self.breaks or fault() != name:
             return False
         met(block, place)
         return True
@@ -63,7 +65,7 @@ class Copies(OffloadingWorker):
             copies += [
                 (page, kept.clone()) for page, kept in zip(to, self.host[place], strict=True)
             ]
-        if fault() == "late load":
+        if self.breaks and fault() == "late load":
             self.late.append((_STEPS, copies))
         else:
             _copy(copies)
@@ -95,5 +97,7 @@ class SlowTierSpec(CPUOffloadingSpec):
     """Says that this is how to copy."""
 
     def get_worker(self, kv_caches: Any) -> Any:
-        self._worker = self._worker or Copies(kv_caches)
+        rank = int(os.environ.get("BROKEN_RANK", "0"))
+        breaks = torch.distributed.get_rank() == rank
+        self._worker = self._worker or Copies(kv_caches, breaks=breaks)
         return self._worker
