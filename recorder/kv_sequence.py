@@ -76,8 +76,8 @@ class Sequence:
     `patience` is for how many seconds a gap may close by itself or by a replay. `can_replay` says
     whether somebody can be asked: then `wanted` is the number to ask from, and the answers go to
     `replayed` and `replay_ended`. What is lost last leaves no gap, so after `patience` seconds of
-    silence it is asked for, and then ever more rarely. `stamp` reads when a batch was published, which tells a
-    restarted publisher's batch from a late one; None where it cannot be read.
+    silence it is asked for, and then ever more rarely. `stamp` reads when a batch was published,
+    which tells a restarted publisher's batch from a late one; None where it cannot be read.
     """
 
     patience: float = 2.0
