@@ -107,12 +107,10 @@ def stand_in() -> None:
     """SGLang's host tier moves bytes by this device from here on."""
     from sglang.srt.managers import cache_controller
     from sglang.srt.mem_cache import l2_transfer
-    from sglang.srt.mem_cache.pool_host import base, mha
+    from sglang.srt.mem_cache.pool_host import mha
 
     for module in (cache_controller, l2_transfer):
         module.device_module = Device
-    # It leaves ten gigabytes of the host to others, and refuses where these have less.
-    base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0
     mha.transfer_kv_direct = copy
     mha.ALLOC_MEMORY_FUNCS["cpu"] = plain_memory
     _landing.clear()
