@@ -7,7 +7,7 @@ known what they were: `overview` puts both together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,10 @@ class Excerpt(CompiledFold):
 
     laid_out = False
 
-    def __init__(self, source: Source, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, source: Source, standing: Standing, also: Sequence[int] = ()) -> None:
+        """`also` are ids of blocks that will be asked for: to read them with what the events name
+        takes a few milliseconds, to read them afterwards a few tens."""
+        self._standing, self._also = standing, also
         self._count, self._entries = 1, 0
         super().__init__(source)
         standing.lay_out(self._layout)
@@ -314,6 +316,7 @@ class Excerpt(CompiledFold):
     def _prepared(self, batches: Iterator[Batch], waiting: list[Event]) -> Iterator[Batch]:
         held = list(batches)
         found = [column.values for b in held for column in (b.blocks, b.blocks2)]
+        found.append(np.array(self._also, np.int64))
         hashes, requests = [], []
         for batch in held:
             bare = (batch.ev == codes.UNPUBLISH) & (np.diff(batch.blocks.offsets) == 0)

@@ -119,6 +119,10 @@ class GrowingTrace(DuckTrace):
             wanted = Filter(max(since or 0, stored + 1), until, req, kinds, block)
             yield from wanted.keep(held)
 
+    def _spans(self, block: int) -> list[tuple[int, int]] | None:
+        """Which stretches name a block is not noted on the way."""
+        return None
+
     def _before(self, pos: int) -> list[Event]:
         """What earlier events say of where the blocks of later ones lie."""
         found = [e for e in (*self._control, *self._begun.copy().values()) if e.pos < pos]

@@ -3,6 +3,8 @@ way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hkvtool.state.copying import copied, size_of
 from hkvtool.state.fold import Fold
 from hkvtool.store.growing import GrowingTrace
@@ -29,7 +31,7 @@ class GrowingMoments(Moments):
                 self._copy_every *= 2
                 self._copies = self._copies[1::2]
 
-    def at(self, pos: int) -> Fold:
+    def at(self, pos: int, also: Sequence[int] = ()) -> Fold:
         if pos >= self.last:
             return self.head
         if self._fold is not None and pos == self._at:

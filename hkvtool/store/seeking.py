@@ -7,7 +7,7 @@ shorter, and in a short trace copies are kept on the way.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hkvtool.model.event import Event
@@ -53,11 +53,12 @@ class Moments:
         self._standing: Standing | None = None
         self._breaks: list[int] | None = None
 
-    def at(self, pos: int) -> Fold:
-        """The fold after every event up to `pos`, included. Raises TraceError."""
+    def at(self, pos: int, also: Sequence[int] = ()) -> Fold:
+        """The fold after every event up to `pos`, included; `also` are ids of blocks that it will
+        be asked for, whatever the events name. Raises TraceError."""
         if self._fold is not None and pos == self._at:
             return self._fold
-        self._fold = self._short(pos) if self._plain else self._long(pos)
+        self._fold = self._short(pos) if self._plain else self._long(pos, also)
         self._at = pos
         return self._fold
 
@@ -151,7 +152,7 @@ class Moments:
             self._copy_every *= 2
             self._copies = [c for c in self._copies if c[0] % self._copy_every == 0]
 
-    def _long(self, pos: int) -> Fold:
+    def _long(self, pos: int, also: Sequence[int]) -> Fold:
         from hkvtool.state.compiled import CompiledFold
         from hkvtool.state.excerpt import Excerpt
 
@@ -173,7 +174,7 @@ class Moments:
             return fold_at(self.trace, pos, room=room)
         if room is not None:
             room.let_go()
-        found = Excerpt(self.trace, standing)
+        found = Excerpt(self.trace, standing, also)
         if pos > standing.pos:
             found.advance(since=standing.pos + 1, until=pos)
         return found

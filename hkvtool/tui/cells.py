@@ -107,17 +107,14 @@ def counted(seen: o.Overview, per: int, *, colouring: str = "form", inside: Any 
     hue = hues(seen, colouring)
 
     def per_cell(mask: Any) -> Any:
+        if not mask.any():
+            return np.zeros(cells, np.int32)
         whole = count // per * per
-        found = mask[:whole].reshape(-1, per).sum(axis=1, dtype=np.int32)
+        found = _sums(mask[:whole], per)
         return found if whole == count else np.append(found, mask[whole:].sum(dtype=np.int32))
 
     def by(kind: Any) -> Any:
-        found = np.zeros((_HUES, cells), np.int32)
-        for number in range(_HUES):
-            mine = content & (kind == number)
-            if mine.any():
-                found[number] = per_cell(mine)
-        return found
+        return np.array([per_cell(content & (kind == number)) for number in range(_HUES)])
 
     by_hue = by(hue)
     size = np.full(cells, per)
@@ -127,6 +124,18 @@ def counted(seen: o.Overview, per: int, *, colouring: str = "form", inside: Any 
         per_cell(content & (seen.flags & o.LOADING > 0)),
         per_cell((seen.flags & o.NAMED > 0) & ~known), size,
     )  # fmt: skip
+
+
+_LANES = 8
+"""Bytes that are added at once: each of them may come to 255."""
+
+
+def _sums(mask: Any, per: int) -> Any:
+    """How many of every `per` are set."""
+    if per % _LANES or per // _LANES > 255:
+        return mask.reshape(-1, per).sum(axis=1, dtype=np.int32)
+    words = np.ascontiguousarray(mask).view(np.uint64).reshape(-1, per // _LANES)
+    return words.sum(axis=1).view(np.uint8).reshape(-1, _LANES).sum(axis=1, dtype=np.int32)
 
 
 def of_stretches(counts: Counts, faults: Any = None) -> Cells:

@@ -115,8 +115,11 @@ def _runs(pool: PoolSeen, view: View) -> list[_Run]:
     count = len(pool.seen.blocks)
     if not count:
         return []
-    named = pool.seen.flags & o.NAMED > 0
-    used = np.logical_or.reduceat(named, np.arange(0, count, view.per * view.across))
+    a_row = view.per * view.across
+    if a_row not in pool.used:
+        named = pool.seen.flags & o.NAMED
+        pool.used[a_row] = np.bitwise_or.reduceat(named, np.arange(0, count, a_row)) > 0
+    used = pool.used[a_row]
     edges = [0, *(np.flatnonzero(np.diff(used)) + 1).tolist(), len(used)]
     return [
         _Run(start, end, bool(not used[start] and (end - start > 1 or len(used) == 1)))

@@ -61,6 +61,8 @@ class PoolSeen:
     inside: Any = None
     coarse: dict[str, Any] = field(default_factory=dict, compare=False)
     """What is in stretches of many blocks, by what the colour stands for, once it was counted."""
+    used: dict[int, Any] = field(default_factory=dict, compare=False)
+    """Of stretches of so many blocks which any was named of, once it was looked for."""
 
     @cached_property
     def counts(self) -> Counts:
@@ -92,10 +94,13 @@ class Session:
     """One opened trace and where it stands."""
 
     def __init__(
-        self, trace: Trace, path: str | None = None, moments: Moments | None = None
-    ) -> None:
+        self, trace: Trace, path: str | None = None, moments: Moments | None = None,
+        given: str | None = None,
+    ) -> None:  # fmt: skip
         self.trace = trace
         self.path = path or trace.path
+        self.given = given or self.path
+        """The path that a person gave, where what is read is made of it and gone afterwards."""
         self.moments = moments or Moments(trace)
         self.lock = Lock()
         """Held by whoever moves the fold or looks at it."""
@@ -139,7 +144,7 @@ class Session:
         req: str | None, hit: bool,
     ) -> Look:  # fmt: skip
         pos = max(self.first, min(pos, self.last))
-        fold = self.moments.at(pos)
+        fold = self.moments.at(pos, (block[1],) if block else ())
         pools = self._pools(fold, pos, wanted or BlockFilter())
         event = self.moments.event(pos)
         block = block or _first_block(fold, event, pools)
