@@ -156,11 +156,13 @@ class Asking(Travelling):
             self.notify(self.state_of_check() or "no finding is chosen")
             return
         beside = os.path.splitext(self.trace_name)[0]
-        self.push_screen(JobScreen(self.session.path, self.finding.id, beside))
+        self.push_screen(
+            JobScreen(self.session.path, self.finding, beside, given=self.session.given)
+        )
 
     def action_copy_command(self) -> None:
         text = words.reproduce(
-            self.session.path, self.current, self.wanted_pos, self.block,
+            self.session.given, self.current, self.wanted_pos, self.block,
             self.finding.id if self.finding else None, self.req,
         )  # fmt: skip
         with contextlib.suppress(Exception):

@@ -41,7 +41,7 @@ def opened(path: str, check: bool | None = None, *, wait: bool = False) -> Itera
             _compile()
         if not trace.count:
             raise TraceError(f"{path}: there is no event in it")
-        yield Session(trace, trace.path)
+        yield Session(trace, trace.path, given=path)
 
 
 def _compile() -> None:

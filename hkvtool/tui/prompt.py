@@ -19,7 +19,9 @@ from hkvtool.tui.widgets import LineList
 class Prompt(ModalScreen["str | None"]):
     """Asks for one line of text; None where it was given up."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "give up")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+c,ctrl+q", "give_up", "give up", priority=True)
+    ]
 
     def __init__(self, words: str, text: str = "", examples: str = "") -> None:
         super().__init__()
@@ -46,7 +48,7 @@ class Page(ModalScreen[None]):
     """Lines over the screen until a key is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,f1,enter", "close", "close"),
+        Binding("escape,q,question_mark,f1,enter,ctrl+c,ctrl+q", "close", "close"),
     ]
 
     def __init__(self, lines: Sequence[Line], *, at_end: bool = False) -> None:
@@ -72,7 +74,9 @@ class Choice(ModalScreen["str | None"]):
     """Asks which of a few things is meant, each with a key of its own; None where it was given
     up."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "give up")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+c,ctrl+q", "give_up", "give up", priority=True)
+    ]
 
     def __init__(self, words: str, choices: Mapping[str, str]) -> None:
         super().__init__()
