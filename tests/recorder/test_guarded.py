@@ -16,7 +16,13 @@ from hkvtool.recorder.guard import Guard, GuardError, Mode
 from hkvtool.recorder.guarded import Guarded
 from hkvtool.recorder.recording import Recording
 
-PROGRAM = """
+PATIENT = """
+from hkvtool.recorder import guard_beside
+guard_beside.PATIENCE = 100
+"""
+"""However slow this machine is, what was told last is judged before it is over."""
+
+PROGRAM = PATIENT + """
 import json, sys
 from hkvtool.recorder.guard import GuardError
 from hkvtool.recorder.session import follow
@@ -84,7 +90,7 @@ def test_what_broke_is_recorded_and_the_rings_are_saved_then(mode: str, tmp_path
     assert [e.ev for e in read_recording(folder / saved)] == kinds
 
 
-WITHIN = """
+WITHIN = PATIENT + """
 import hkvtool
 from hkvtool.recorder.session import follow
 
