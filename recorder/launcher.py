@@ -28,7 +28,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _LOOK = 0.1
 """Seconds between two looks at the program and at what the sealer tells."""
 
-_OUT_WITHIN = 1.5
+_OUT_WITHIN = 5.0
 """Seconds within which every process has seen that it is switched off."""
 
 _SEALED_WITHIN = 600.0

@@ -16,16 +16,14 @@ from hkvtool.recorder.guard import Guard, GuardError, Mode
 from hkvtool.recorder.guarded import Guarded
 from hkvtool.recorder.recording import Recording
 
-PATIENT = """
-from hkvtool.recorder import guard_beside
-guard_beside.PATIENCE = 100
-"""
-"""However slow this machine is, what was told last is judged before it is over."""
-
-PROGRAM = PATIENT + """
+PROGRAM = """
 import json, sys
+from hkvtool.recorder import guard_beside
 from hkvtool.recorder.guard import GuardError
 from hkvtool.recorder.session import follow
+
+# However slow this machine is, what was told last is judged before it is over.
+guard_beside.PATIENCE = 100
 
 def start(recording):
     global R
@@ -90,9 +88,12 @@ def test_what_broke_is_recorded_and_the_rings_are_saved_then(mode: str, tmp_path
     assert [e.ev for e in read_recording(folder / saved)] == kinds
 
 
-WITHIN = PATIENT + """
+WITHIN = """
 import hkvtool
+from hkvtool.recorder import guard_beside
 from hkvtool.recorder.session import follow
+
+guard_beside.PATIENCE = 100
 
 with hkvtool.record("r.hkv") as recording:
     follow(lambda r: r.emit("pool", pool="gpu", medium="gpu", blocks=4), lambda r: None)
