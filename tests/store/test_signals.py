@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from hkvtool.store.signals import held_back, heard
+from hkvtool.store.signals import heard, held_back
 
 
 def test_a_signal_waits_until_it_can_be_raised() -> None:
