@@ -57,6 +57,14 @@ def group_name(config: Any, number: int, pool: str) -> str:
     return f"{stem}{number}" if pool == "gpu" else f"{stem}{number}@{pool.removeprefix('gpu@')}"
 
 
+def group_names(config: Any, number: int, pool: str) -> list[str]:
+    """The groups of the trace that a cache group is, a name for each kind of content in its block
+    table."""
+    table = group_name(config, number, pool)
+    further = specs.parts(config.kv_cache_groups[number])[1:]
+    return [table, *(f"{table}.{specs.role(p) or 'part'}{i}" for i, p in enumerate(further, 1))]
+
+
 def _pool_of(hooks: Hooks, pool: Any, engine: str = "") -> PoolState:
     """What is known of a pool. A process may run several engines, and a trace hold those of many:
     which pools are of one is told by the name of its first."""
@@ -80,7 +88,8 @@ def _declare_group(
 ) -> None:
     number = manager.kv_cache_group_id
     found = specs.parts(config.kv_cache_groups[number])
-    table = group_name(config, number, state.name)
+    names = group_names(config, number, state.name)
+    table = names[0]
     state.groups[number] = table
     state.units[number] = manager.block_size
     kernel = hooks.kernel_blocks
@@ -88,12 +97,10 @@ def _declare_group(
     for i, part in enumerate(found):
         keys = specs.keys(part)
         keys["block_tokens"] = manager.block_size
-        event: dict[str, Any] = {"ev": "group", "group": table, "pool": state.name, **keys}
+        event: dict[str, Any] = {"ev": "group", "group": names[i], "pool": state.name, **keys}
         event["table_index"] = state.first_table + number
         if len(found) > 1:
             event["table"] = table
-            if i:
-                event["group"] = f"{table}.{specs.role(part) or 'part'}{i}"
         if not manager.enable_caching:
             event["participates"] = False
         event["layout"] = layout(config, part, size)

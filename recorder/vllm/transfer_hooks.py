@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hkvtool.recorder.patches import find, is_wrapped
-from hkvtool.recorder.vllm.declare import group_name
+from hkvtool.recorder.vllm.declare import group_names
 from hkvtool.recorder.vllm.hooks import Hooks
 from hkvtool.recorder.vllm.worker_hooks import DEVICE
 
@@ -34,7 +34,11 @@ class Transfers:
         numbers = choose(config) if choose else range(len(config.kv_cache_groups))
         self.hooks = hooks
         self.tier = f"{TIER}{hooks.rank}"
-        self.groups = [(group_name(config, n, f"gpu{hooks.rank}"), n) for n in numbers]
+        known = hooks.worker_config(config) or config
+        pool = f"gpu{hooks.rank}"
+        self.names = [group_names(known, n, pool) for n in numbers]
+        """Of each group that is offloaded those of its block table: whole blocks are moved."""
+        self.groups = [(names[0], n) for names, n in zip(self.names, numbers, strict=True)]
         self.units = [config.kv_cache_groups[n].kv_cache_spec.block_size for n in numbers]
         self.recurrent = [
             hasattr(config.kv_cache_groups[n].kv_cache_spec, "shapes") for n in numbers
@@ -46,7 +50,7 @@ class Transfers:
         self._declared = False
 
     def begin(self, kind: str, job: int, near: Any, far: Any) -> None:
-        """A job begins: one transfer for each group."""
+        """A job begins: one transfer for each group, and for each kind of content in its blocks."""
         if not self._declared:
             self._declared = True
             self.tell(
@@ -89,6 +93,9 @@ class Transfers:
             if job in self.reqs:
                 event["req"] = self.reqs[job]
             self.tell(event)
+            for part, name in enumerate(self.names[i][1:], 1):
+                handles.append(f"{handle}.{part}")
+                self.tell({**event, "group": name, "handle": handles[-1]})
             if self.hooks.prints:
                 self.hooks.prints.transfer_begun(
                     kind, handle, self.groups[i], blocks, event.get("peer", []),

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -95,30 +95,14 @@ _module.CopiesSpec = CopiesSpec  # type: ignore[attr-defined]
 sys.modules.setdefault("engines_copies", _module)
 
 
-class OffloadDrive:
+class Offloading:
     """A scheduler with the connector, and the worker's half of a step in one runner's order."""
 
     def __init__(
-        self, folder: Path, hooks: Hooks, order: Order, *, overlapped: bool, blocks: int, prompt_only: bool,
-        host_bytes: int = 1 << 24,
+        self, folder: Path, hooks: Hooks, order: Order, groups: list[KVCacheGroupSpec], *,
+        overlapped: bool, blocks: int, prompt_only: bool, host_bytes: int = 1 << 24,
+        **scheduler: Any,
     ) -> None:  # fmt: skip
-        shape: dict[str, Any] = {"block_size": 16, "num_kv_heads": 2}
-        groups = [
-            KVCacheGroupSpec(["l0"], FullAttentionSpec(head_size=32, dtype=torch.float32, **shape)),
-            KVCacheGroupSpec(
-                ["l1"],
-                SlidingWindowSpec(head_size=64, dtype=torch.bfloat16, sliding_window=48, **shape),
-            ),
-        ]
-        tensors = [
-            KVCacheTensor(
-                size=blocks * PAGE,
-                layers=g.layer_names,
-                layer_stride=blocks * PAGE,
-                block_stride=PAGE,
-            )
-            for g in groups
-        ]
         transfer = KVTransferConfig(
             kv_connector="OffloadingConnector", kv_role="kv_both",
             kv_connector_extra_config={
@@ -132,39 +116,31 @@ class OffloadDrive:
             blocks=blocks,
             overlapped=overlapped,
             transfer=transfer,
-            tensors=tensors,
-            budget=256,
+            **{"budget": 256, **scheduler},
         )
         self.scheduler = made.scheduler
         self.order = order
         self.depth = 2 if overlapped else 1
-        buffer = torch.zeros(blocks * PAGE, dtype=torch.int8)
-        self.pages = buffer.view(blocks, PAGE)
-        views = {}
-        for group in groups:
-            spec = group.kv_cache_spec
-            view = torch.as_strided(
-                buffer, [blocks, 2, 16, spec.state_content_size_bytes],
-                [PAGE, PAGE // 2, spec.state_content_size_bytes, 1],
-            )  # fmt: skip
-            views[group.layer_names[0]] = view.view(spec.dtype)
         self.worker = OffloadingConnector(
             self.scheduler.vllm_config, KVConnectorRole.WORKER, self.scheduler.kv_cache_config
         )
-        self.worker.register_kv_caches(views)
+        self._lay_out(blocks)
         hooks.tell.event({"ev": "buffer", "name": "block_table", "op": "write", "actor": "device"})
         first = order == FIRST_RUNNER
         self._prepare: Callable[..., Any] = step_begun("fake runner", marks=first)(hooks, _zero)
         self._transfers: Callable[..., Any] = transfers_begun(hooks, _flush)
-        self.tags: dict[str, int] = {}
-        self.job_of: dict[int, str] = {}
-        self.tables: dict[str, list[list[int]]] = {}
         self.flight: deque[tuple[Any, Any]] = deque()
-        self.wrong: list[tuple[str, int, int]] = []
-        self.right = 0
+
+    def _lay_out(self, blocks: int) -> None:
+        """A byte a block, whatever the groups: where blocks go is told, not what they hold."""
+        self.pages = torch.zeros((blocks, 1), dtype=torch.int8)
+        count = len(self.scheduler.kv_cache_config.kv_cache_groups)
+        page = SimpleNamespace(tensor=self.pages, tensor_idx=0, page_size_bytes=1)
+        self.worker.connector_worker._init_worker(
+            SimpleNamespace(tensors=[page], group_data_refs=[[page]] * count)
+        )
 
     def add(self, name: str, tokens: list[int], output: int) -> None:
-        self.tags[name] = len(self.tags) % 100 + 1
         self.scheduler.add_request(make_request(self.scheduler, name, tokens, output))
 
     @property
@@ -183,9 +159,6 @@ class OffloadDrive:
 
     def _work(self, planned: Any) -> Any:
         told = planned.kv_connector_metadata
-        self.job_of.update({job: one.req_id for job, one in told.store_jobs.items()})
-        copies = self.worker.connector_worker.worker
-        before = len(copies.stored)
         if self.order == FIRST_RUNNER:
             self.worker.handle_preemptions(told)
         self._prepare(self, planned)
@@ -198,8 +171,67 @@ class OffloadDrive:
         _, received = self.worker.get_finished(planned.finished_req_ids)
         meta = self.worker.build_connector_worker_meta()
         self.worker.clear_connector_metadata()
-        self._judge(copies.stored[before:])
         return KVConnectorOutput(finished_recving=received or None, kv_connector_worker_meta=meta)
+
+    def _forward(self, planned: Any) -> None:
+        """The model runs."""
+
+
+class OffloadDrive(Offloading):
+    """The same with real pages of two groups that overlay one another: what is stored is judged."""
+
+    def __init__(
+        self, folder: Path, hooks: Hooks, order: Order, *, blocks: int, **options: Any
+    ) -> None:
+        shape: dict[str, Any] = {"block_size": 16, "num_kv_heads": 2}
+        groups = [
+            KVCacheGroupSpec(["l0"], FullAttentionSpec(head_size=32, dtype=torch.float32, **shape)),
+            KVCacheGroupSpec(
+                ["l1"],
+                SlidingWindowSpec(head_size=64, dtype=torch.bfloat16, sliding_window=48, **shape),
+            ),
+        ]
+        tensors = [
+            KVCacheTensor(
+                size=blocks * PAGE,
+                layers=g.layer_names,
+                layer_stride=blocks * PAGE,
+                block_stride=PAGE,
+            )
+            for g in groups
+        ]
+        super().__init__(folder, hooks, order, groups, blocks=blocks, tensors=tensors, **options)
+        self.tags: dict[str, int] = {}
+        self.job_of: dict[int, str] = {}
+        self.tables: dict[str, list[list[int]]] = {}
+        self.wrong: list[tuple[str, int, int]] = []
+        self.right = 0
+
+    def _lay_out(self, blocks: int) -> None:
+        buffer = torch.zeros(blocks * PAGE, dtype=torch.int8)
+        self.pages = buffer.view(blocks, PAGE)
+        views = {}
+        for group in self.scheduler.kv_cache_config.kv_cache_groups:
+            spec = group.kv_cache_spec
+            view = torch.as_strided(
+                buffer, [blocks, 2, 16, spec.state_content_size_bytes],
+                [PAGE, PAGE // 2, spec.state_content_size_bytes, 1],
+            )  # fmt: skip
+            views[group.layer_names[0]] = view.view(spec.dtype)
+        self.worker.register_kv_caches(views)
+
+    def add(self, name: str, tokens: list[int], output: int) -> None:
+        self.tags[name] = len(self.tags) % 100 + 1
+        super().add(name, tokens, output)
+
+    def _work(self, planned: Any) -> Any:
+        stores = planned.kv_connector_metadata.store_jobs
+        self.job_of.update({job: one.req_id for job, one in stores.items()})
+        stored = self.worker.connector_worker.worker.stored
+        before = len(stored)
+        output = super()._work(planned)
+        self._judge(stored[before:])
+        return output
 
     def _forward(self, planned: Any) -> None:
         starts = {}
