@@ -98,8 +98,8 @@ def ask(running: Any, asked: Sequence[Sequence[int]], **options: Any) -> list[st
 def results(running: Any, count: int) -> dict[str, Any]:
     """That many finished requests."""
     found: dict[str, Any] = {}
-    until = time.monotonic() + PATIENCE
-    while len(found) < count and time.monotonic() < until:
+    end = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < end:
         result = running.get_result(timeout=0.05)
         if result is not None and result.is_finished():
             found[result.request_id] = result
