@@ -45,8 +45,8 @@ def missing() -> list[str]:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
-    """The server, once it answers."""
+def served(folder: Path, *flags: str, **recorded: str) -> Iterator[Served]:
+    """The server, once it answers; `recorded` are variables that ask for a recording."""
     place = folder / "llama"
     place.mkdir()
     (place / "config.json").write_text(json.dumps(_CONFIG))
@@ -59,9 +59,11 @@ def served(folder: Path) -> Iterator[Served]:
         TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1", SGLANG_PLUGINS="none",
         SGLANG_USE_CPU_ENGINE="1", PYTHONPATH=os.pathsep.join(filter(None, path)),
     )  # fmt: skip
+    if recorded:
+        environ |= {"SGLANG_PLUGINS": "hkvtool", **recorded}
     command = [
         sys.executable, "-m", "sglang.launch_server", "--model-path", str(place),
-        "--host", "127.0.0.1", *_FLAGS,
+        "--host", "127.0.0.1", *_FLAGS, *flags,
     ]  # fmt: skip
     with started(folder, command, environ, broken) as server:
         yield server
