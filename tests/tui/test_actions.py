@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from hkvtool.model.progress import PREFIX
 from hkvtool.tui.actions import ACTIONS, VIEWS, keys_of
 from hkvtool.tui.app import Tui
 from hkvtool.tui.unused import unused
@@ -389,17 +391,34 @@ def test_a_picture_is_never_written_over_another(cases, drive, tmp_path, monkeyp
     assert len(list(tmp_path.glob("hkvtool-map-*.svg"))) == 2
 
 
-def test_a_job_says_how_far_it_is(cases, drive, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+HELD = """#!{python}
+import subprocess, sys, time
+ran = subprocess.Popen(
+    ["{python}", *sys.argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+)
+for line in ran.stdout:
+    print(line, end="", flush=True)
+    if line.startswith({prefix!r}):
+        ran.kill()
+        time.sleep(600)
+"""
+"""Runs a command up to where it first says how far it is."""
+
+
+def test_a_job_says_how_far_it_is(cases, drive, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     from hkvtool.tui import jobs
 
+    held = tmp_path / "held"
+    held.write_text(HELD.format(python=sys.executable, prefix=PREFIX))
+    held.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(held))
     long = jobs.Job("search", "explore", ("--finding", "{finding}", "--budget", "100000"))
     monkeypatch.setattr(jobs, "JOBS", (long,))
 
     async def talk(d: Driver) -> None:
         await d.press("4", "x")
         await d.pilot.press("enter")
-        await d.until(lambda: d.app.screen._progress or d.app.screen.code is not None)
-        d.has("running … searching")
+        await d.until(lambda: "running … searching" in d.text)
         process = d.app.screen._process
         await d.press("escape")
         await process.wait()
