@@ -99,19 +99,25 @@ def _spark(
 
 
 def _ratio(label: str, axis: Axis, field: int, room: int, pos: int, role: str) -> Line | None:
-    """A ratio by column, of what was asked for in each; nothing where nothing was."""
+    """A ratio by column, of what was asked for in each; a dot where that is none of it, a cross
+    where something matched and nothing could be resumed; nothing where nothing was asked for."""
     if axis.report is None or not len(axis.report.ratios.lookups):
         return None
     table = np.frombuffer(axis.report.ratios.lookups, np.int64).reshape(-1, 4)
     count = max(1, axis.last - axis.first + 1)
     column = np.clip((table[:, 0] - axis.first) * room // count, 0, room - 1)
     asked = np.bincount(column, table[:, 1], room)
-    got = np.bincount(column, table[:, field], room)
-    level = np.where(asked > 0, np.ceil(got * (len(BARS) - 1) / np.maximum(asked, 1)), 0).astype(
-        int
-    )
-    level[(asked > 0) & (level == 0)] = 1
-    return _bars(label, np.clip(level, 0, len(BARS) - 1), axis.column(pos, room), role)
+    matched, got = (np.bincount(column, table[:, place], room) for place in (2, field))
+    level = np.ceil(got * (len(BARS) - 1) / np.maximum(asked, 1)).astype(int)
+    level = np.clip(level, 0, len(BARS) - 1)
+    cells: list[Span] = [(BARS[n], role) for n in level]
+    for place in np.flatnonzero(got < matched):
+        cells[place] = (BARS[level[place]] if got[place] else "✗", "bad")
+    for place in np.flatnonzero((asked > 0) & (matched == 0)):
+        cells[place] = ("·", "edge")
+    here = axis.column(pos, room)
+    cells[here] = (cells[here][0] if asked[here] else "│", "key")
+    return line((f"{label:<{LABEL}}", "label"), *_joined(cells))
 
 
 def _bars(label: str, level: Any, here: int, role: str) -> Line:

@@ -195,14 +195,21 @@ class JobScreen(ModalScreen[None]):
         text = raw[:MOST_BYTES].decode("utf-8", "replace")
         if text.startswith(PREFIX):
             self._progress = shown(text.removeprefix(PREFIX))
+            self._say(self._running(), "warn")
             return
         self._said.append(line(shown(text)))
         del self._said[self._head : -MOST_LINES]
 
     def _tick(self) -> None:
+        self._show(self._running(), "warn")
+
+    def _running(self) -> str:
         progress = f"{self._progress}, " if self._progress else ""
-        seconds = monotonic() - self._began
-        self._show(f"running … {progress}{seconds:.0f} s   esc calls it off", "warn")
+        return f"running … {progress}{monotonic() - self._began:.0f} s   esc calls it off"
+
+    def _say(self, state: str, role: str) -> None:
+        if self.is_mounted:
+            self.query_one(Lines).put([line((state, role))])
 
     def _show(self, state: str, role: str) -> None:
         if self.is_mounted:
@@ -210,7 +217,7 @@ class JobScreen(ModalScreen[None]):
             # Whoever has gone back to read is left there.
             at_end = listed.is_vertical_scroll_end
             listed.put(self._said)
-            self.query_one(Lines).put([line((state, role))])
+            self._say(state, role)
             if at_end:
                 listed.scroll_end(animate=False)
 

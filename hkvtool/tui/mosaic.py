@@ -17,7 +17,7 @@ from hkvtool.model.findings import Finding
 from hkvtool.model.text import shown
 from hkvtool.state import overview as o
 from hkvtool.tui import cells as c
-from hkvtool.tui.lines import Line, line
+from hkvtool.tui.lines import Line, fitted, line
 from hkvtool.tui.session import PoolSeen
 
 LABEL = 9
@@ -310,14 +310,15 @@ class Mosaic:
         if counts.uncertain:
             parts.append(f"{counts.uncertain:,} uncertain")
         per = f" · a cell is {self.view.per:,} blocks" if self.view.per > 1 else ""
-        groups = ", ".join(map(shown, one.groups))
-        return line(
+        spans = [
             (shown(one.name), "bold"),
             (f" {one.medium}" if one.medium != one.name else "", "dim"),
             (f"  {' · '.join(parts)} · ", ""),
             (f"{counts.resumable:,} resumable", "good"), (per, "dim"),
-            (f"   {groups}", "dim"),
-        )  # fmt: skip
+        ]  # fmt: skip
+        room = self.view.width - sum(len(text) for text, _ in spans)
+        groups = ", ".join(map(shown, one.groups))
+        return line(*spans, (fitted(f"   {groups}", max(0, room)), "dim"))
 
     def unused(self, row: Row) -> Line:
         """What is said of blocks that nothing has ever used."""

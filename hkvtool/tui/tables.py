@@ -115,7 +115,8 @@ def request_lines(rows: Sequence[RequestRow], now: int, width: int) -> Iterator[
             key=("request", r.req),
         )  # fmt: skip
     if not rows:
-        yield line(("no request here", "dim"))
+        text = f"no request within {AROUND:,} events of the cursor"
+        yield line((fitted(text, width), "dim"))
 
 
 def why_lines(row: RequestRow | None, width: int) -> Iterator[Line]:
@@ -162,7 +163,8 @@ def transfer_lines(events: Iterable[Event], now: int, width: int) -> Iterator[Li
     for begin in order:
         yield _transfer(begin, ends.get(begin.pos), now, width)
     if not order:
-        yield line(("no transfer here", "dim"))
+        text = f"no load or store within {AROUND:,} events of the cursor"
+        yield line((fitted(text, width), "dim"))
 
 
 def _transfer(begin: Event, end: Event | None, now: int, width: int) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hkvtool.model.forms import NEEDS
@@ -46,19 +46,26 @@ def title_spans(
 
 
 _SHORT = {"requests": "Reqs", "transfers": "Xfers"}
-"""Views where there is little room."""
+_SHORTEST = {"block": "Blk", "findings": "Find", "requests": "Req", "transfers": "Xfer",
+             "ratios": "Rat", "events": "Ev"}  # fmt: skip
+"""Views where there is little room, and least."""
 
 
 def tab_spans(current: str, findings: int | None, width: int) -> Line:
-    """The views with their keys."""
+    """The views with their keys, in the longest words that there is room for."""
+    for names in ({}, _SHORT, _SHORTEST):
+        found = _tabs(current, findings, names)
+        if len(found.text) <= width:
+            break
+    return found
+
+
+def _tabs(current: str, findings: int | None, names: Mapping[str, str]) -> Line:
     spans: list[Span] = []
-    short = width < 96
     for number, view in enumerate(VIEWS, 1):
-        text = view.capitalize()
+        text = view.capitalize() if view == current else names.get(view, view.capitalize())
         if view == "findings" and findings:
             text += f" {findings:,}"
-        if short and view != current:
-            text = _SHORT.get(view, text)
         role = "chosen" if view == current else ""
         spans += [(f" {number} ", "key" if view != current else "chosen"), (f"{text} ", role)]
     return line(*spans)
