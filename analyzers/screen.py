@@ -39,6 +39,7 @@ from hkvtool.analyzers.screen_fold import ScreenedFold, Suspicious, TakenIn
 from hkvtool.analyzers.screen_lookups import close, drop
 from hkvtool.analyzers.screen_loop import lane_of
 from hkvtool.analyzers.screen_losses import Losses
+from hkvtool.analyzers.screen_rebase import moves_under_nobody
 from hkvtool.analyzers.screen_rows import Rows
 from hkvtool.analyzers.screen_sql import never_signalled, plain_enough, sizes, too_long
 from hkvtool.analyzers.shares import Shares
@@ -425,6 +426,8 @@ class _Looking:
             self._waiting(event)
         if ev == "state":
             self._described(event)
+        if ev == "rebase":
+            self._moved(event)
         self.check.event(event)
         if self.check.integrity.malformed or self.check.integrity.midway:
             raise Suspicious("malformed", event.pos)
@@ -444,6 +447,11 @@ class _Looking:
             self._life(event, who)
         sc.h[s.STREAM] |= int("stream" in (self.check.coming or ()))
         sc.h[s.WAITED] = int(bool(self.progress.waiting or self.progress.victims))
+
+    def _moved(self, event: Event) -> None:
+        """Memory is about to move."""
+        if self.fold.st.h[a.MOVING] or not moves_under_nobody(self.trace, event):
+            raise Suspicious("memory moves", event.pos)
 
     def _described(self, event: Event) -> None:
         """Blocks are about to be described as they stand: what a check saw of them before says
@@ -576,23 +584,24 @@ class _Looking:
         """A resume that was put off is judged before the event that shows what became of it."""
         batch = self.fold.batch
         waiting = [name for name, _ in self.resumes.pending]
-        kind = BY_CODE[int(batch.ev[row])].name
-        if kind == "retire":
+        kind, step = BY_CODE[int(batch.ev[row])].name, int(batch.step[row])
+        sent = step == MISSING or step in self.ctx.dispatched
+        if not sent and not self.losses.unsent(step, pos):
+            raise Suspicious("a step nobody dispatched", pos)
+        if kind == "retire" or not sent:
+            # Where its dispatch was lost, what it names is uncertain from here on.
             event = self.rows.event(batch, row)
-            if event["step"] not in self.ctx.dispatched:
-                raise Suspicious("a step nobody dispatched", pos)
-            self.ctx.meet(event)
-            self.resumes.overdue(event)
         else:
             data: dict[str, Any] = {"ev": kind, "blocks": []}
             for key, number in (("req", batch.req[row]), ("group", batch.group[row])):
                 data[key] = self.fold.names.name(key, int(number))
-            if batch.step[row] != MISSING:
-                data["step"] = int(batch.step[row])
-                if data["step"] not in self.ctx.dispatched:
-                    raise Suspicious("a step nobody dispatched", pos)
+            if step != MISSING:
+                data["step"] = step
             event = Event(pos, kind, data)
-            self.ctx.meet(event)
+        self.ctx.meet(event)
+        if kind == "retire":
+            self.resumes.overdue(event)
+        else:
             self.resumes.due(event)
         if self._found(pos):
             for name in waiting:

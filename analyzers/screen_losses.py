@@ -43,6 +43,12 @@ class Losses:
         sent = (self.steps[at] == batch.step) & (self.places[at] < batch.pos)
         return rows & ~sent & (batch.pos > self.places.min())
 
+    def unsent(self, step: int, pos: int) -> bool:
+        """Whether events were lost, and nobody dispatched a step before a position."""
+        at = int(np.searchsorted(self.steps, step))
+        known = at < len(self.steps) and int(self.steps[at]) == step
+        return bool(self.fold.sc.h[s.BLIND]) and not (known and int(self.places[at]) < pos)
+
     def regained(self, batch: Batch, row: int, lane: str) -> None:
         """The lane of a row is seen again: what was lost is before it."""
         pos, ctx = int(batch.pos[row]), self.check.ctx

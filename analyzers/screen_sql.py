@@ -7,7 +7,7 @@ from typing import Any
 
 from hkvtool.model.events import EVENTS
 
-SCREENED = frozenset(EVENTS) - {"remap", "rebase"}
+SCREENED = frozenset(EVENTS) - {"remap"}
 """Kinds of events that the screen understands; all others are for the rules."""
 
 _TELLING = ("publish", "write", "seal", "index", "use", "store_begin", "load_begin")
@@ -41,11 +41,11 @@ def plain_enough(trace: Any) -> bool:
     row = trace.select(
         "SELECT count(*) "
         "FILTER (problem IS NOT NULL OR ev NOT BETWEEN 1 AND 255 OR seq IS NOT NULL), "
-        f"count(*) FILTER (ev IN ({_codes(_TELLING)}) AND "
+        f"count(*) FILTER (ev IN ({codes(_TELLING)}) AND "
         f"(contains(rest, chr(92)) OR regexp_matches(rest, '\"({_KEYS})\"'))), "
         # A buffer that is a request's is one that the rules keep account of.
-        f"count(*) FILTER (ev IN ({_codes(('buffer', 'launch'))}) AND rest IS NULL OR "
-        f"ev IN ({_codes(('buffer',))}) AND req IS NOT NULL), "
+        f"count(*) FILTER (ev IN ({codes(('buffer', 'launch'))}) AND rest IS NULL OR "
+        f"ev IN ({codes(('buffer',))}) AND req IS NOT NULL), "
         # Only an altered file has these; whoever decodes such an event says what is wrong.
         "count(*) FILTER (NOT (json_valid(rest) AND starts_with(rest, '{')) OR "
         f"least({', '.join(_NUMBERED)}) < 0) FROM events"
@@ -55,7 +55,7 @@ def plain_enough(trace: Any) -> bool:
 
 def sizes(trace: Any) -> list[tuple[int, int, list[int]]]:
     """The transfers there are, by group number, blocks, and the bytes that they say they move."""
-    query = _BYTES.format(codes=_codes(("store_begin", "load_begin")))
+    query = _BYTES.format(codes=codes(("store_begin", "load_begin")))
     return [
         (group, blocks, [int(size) for size in said])
         for group, blocks, said in trace.select(query).fetchall()
@@ -67,7 +67,7 @@ def begins_of(trace: Any, handles: Iterable[int]) -> list[int]:
     """Where some transfers begin, by the numbers of their names, in order."""
     listed = ", ".join(map(str, handles))
     query = (
-        f"SELECT pos FROM events WHERE ev IN ({_codes(('store_begin', 'load_begin'))}) "
+        f"SELECT pos FROM events WHERE ev IN ({codes(('store_begin', 'load_begin'))}) "
         f"AND handle IN ({listed}) ORDER BY pos"
     )
     return [pos for (pos,) in trace.select(query).fetchall()]
@@ -115,5 +115,6 @@ def too_long(layout: Mapping[str, Any], blocks: int, said: Iterable[int]) -> boo
     )
 
 
-def _codes(kinds: Iterable[str]) -> str:
+def codes(kinds: Iterable[str]) -> str:
+    """The numbers of kinds of events, as a list in SQL."""
     return ", ".join(str(EVENTS[kind].code) for kind in kinds)

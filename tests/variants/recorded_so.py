@@ -106,10 +106,24 @@ def losing(lines: Lines, rng: Random) -> Lines:
     return out
 
 
+def asleep(lines: Lines, rng: Random) -> Lines:
+    """The engine sleeps and wakes, now and then where something is under way."""
+    out = list(lines)
+    for _ in range(rng.choice((1, 2))):
+        begun = next(n for n, line in enumerate(out) if line["ev"] not in _DECLARING)
+        places = [n for n, line in enumerate(out) if line["ev"] in ("retire", "finish")]
+        at = rng.choice(places) + 1 if places and rng.random() < 0.9 else begun
+        pool = rng.choice(list(_pools(lines)))
+        reasons = rng.choice((("sleep", "wake"), ("sleep", "wake"), ("realloc",), ("sleep",)))
+        out[at:at] = [{"ev": "rebase", "pool": pool, "reason": reason} for reason in reasons]
+    return out
+
+
 RECORDED: dict[str, Callable[[Lines, Random], Lines]] = {
     "cut off": cut_off,
     "ends lost": ends_lost,
     "described again": described_again,
     "begun midway": begun_midway,
     "losing": losing,
+    "asleep": asleep,
 }
