@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from random import Random
+from time import process_time
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from hkvtool.analyzers import check
 from hkvtool.analyzers.long_check import right_of, screen_of
 from hkvtool.analyzers.screen import narrowed_down
 from hkvtool.analyzers.screen_fold import Suspicious
+from hkvtool.analyzers.shares import Shares
 from hkvtool.bench.synthetic import synthetic_trace
 from hkvtool.store import open_trace
 from hkvtool.store.importing import import_traces
@@ -196,8 +198,10 @@ def test_a_long_trace_with_a_fault_is_narrowed_down(tmp_path: Path) -> None:
     synthetic_trace(path, 60_000, pool_blocks=1 << 10, faulty=True)
     with open_trace(str(path)) as trace:
         assert right_of(trace) is None
-        report = screen_of(trace)
+        shares = Shares(process_time)
+        report = screen_of(trace, shares=shares)
         assert report is not None
         whole = check(trace.events()).as_json()
     assert whole["findings"]
+    assert {"screen: compiled", "second pass: state", "second pass: toctou"} <= set(shares.seconds)
     assert json.dumps(report.as_json()) == json.dumps(whole)
