@@ -180,8 +180,10 @@ class Compiler:
             twin = group
             for other in declared.pools.values():
                 apart = other.engine != pool.engine or (pool.tier and not other.tier)
-                if other.id < pool.id and apart:
-                    twin = declared.mirror(group, other) or group
+                same = declared.mirror(group, other) if other.id < pool.id and apart else None
+                if same is not None:
+                    # Groups of an engine may each have a pool of their own.
+                    twin = same
                     break
             for pair in self.copied:
                 for mate in map(declared.groups.get, pair):

@@ -175,7 +175,10 @@ class Concern:
         self.requests = {f.request for f in family if f.request is not None}
         self.groups = {finding.group} if finding.code[3] in "24" else set()
         self.steps = set()
+        pool_of: dict[str, str] = {}
         for event in events:
+            if event.ev == "group":
+                pool_of[str(event["group"])] = str(event["pool"])
             if event.pos not in self.events:
                 continue
             if event.ev == "launch":
@@ -184,6 +187,10 @@ class Concern:
                 pairs = zip(event["blocks"], event.get("peer") or (), strict=False)
                 self.blocks |= {(str(event["to"]), far) for near, far in pairs
                                 if near in finding.blocks}  # fmt: skip
+            elif event.ev == "load_begin" and event.get("from") == finding.pool:
+                pairs = zip(event["blocks"], event.get("peer") or (), strict=False)
+                self.blocks |= {(pool_of.get(str(event["group"]), ""), near) for near, far in pairs
+                                if far in finding.blocks}  # fmt: skip
 
     def positions(self, program: Program, account: Account) -> set[int]:
         reads = {pos: about for (pos, _), about in account.readers.items()}

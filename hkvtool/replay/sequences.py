@@ -271,8 +271,9 @@ def table_of(fold: Fold, group: Group) -> str:
     """The block table that a group's hashes are of; of a lower tier's copy, the device's."""
     if group.pool.tier:
         for pool in fold.declared.pools.values():
-            if not pool.tier:
-                return (fold.declared.mirror(group, pool) or group).table
+            above = None if pool.tier else fold.declared.mirror(group, pool)
+            if above is not None:
+                return above.table
     return group.table
 
 

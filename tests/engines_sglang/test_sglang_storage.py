@@ -4,7 +4,7 @@ told, and judged."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ from engines_sglang.sglang_requests import begin, end
 from engines_sglang.sglang_state import Folded
 from engines_sglang.sglang_storage import Turns, one_rank, wait_for
 from engines_sglang.sglang_storage_load import StorageLoad, storage_differences
+from hkvtool.analyzers import check
+from hkvtool.model.event import Event
 from hkvtool.recorder.sglang.hooks import Hooks
+from hkvtool.replay.arms import Setting, survey
+from hkvtool.replay.confirming import confirm
+from hkvtool.replay.whole import replay
+from hkvtool.store.derive_reads import derive_reads
 
 TOKENS = list(range(1, 41))
 
@@ -100,6 +106,36 @@ def roots(folded: Folded) -> list[Any]:
     return [f for f in folded.checked().findings if f.cause is None]
 
 
+def without_an_edge(folded: Folded) -> Iterator[set[str]]:
+    """What is found of a right trace that lacks what makes one wait for another: the storage's
+    thread for the copy to the host, the copy to the device for what the scheduler has heard, that
+    for what the prefetch has read, and the step for the copy."""
+    waits = [e for e in folded.events if e["ev"] == "wait"]
+    lanes = [(e.get("actor"), e["event"].rstrip("0123456789")) for e in waits]
+    edges = ("backup", "to backup "), ("device", "copies."), (None, "prefetch ")
+    for edge in edges:
+        gone = [e for e, lane in zip(waits, lanes, strict=True) if lane == edge]
+        assert gone
+        yield found_in([e for e in folded.events if e not in gone])
+    yield found_in([e for e in folded.events if not str(e.get("event")).endswith(" is over")])
+
+
+def found_in(events: list[dict[str, Any]]) -> set[str]:
+    """The codes of findings in fewer events than there were, which nothing else has led to."""
+    told = derive_reads(Event.of(pos, data) for pos, data in enumerate(events, 1))
+    return {f.code for f in check(told).findings if f.cause is None and f.code != "HKV702"}
+
+
+def replayed(folded: Folded) -> list[str]:
+    """Whether real bytes on real caches go wrong for each thing that is found, and not without."""
+    told = derive_reads(Event.of(pos, data) for pos, data in enumerate(folded.events, 1))
+    events = [Event.of(pos, dict(event.data)) for pos, event in enumerate(told, 1)]
+    assert not replay(Setting(events, survey(events))).account.wrong
+    report = check(iter(events))
+    found = [f for f in report.findings if f.cause is None]
+    return [confirm(Setting(events, survey(events), runs=1), report, f).verdict for f in found]
+
+
 @pytest.mark.parametrize("core", CORES)
 def test_pages_come_back_from_the_storage(
     core: str, watched: tuple[Folded, Hooks], tmp_path: Path
@@ -115,6 +151,7 @@ def test_pages_come_back_from_the_storage(
     report = folded.checked()
     assert not report.findings, report.findings[0]
     assert report.ratios.resumable == report.ratios.matched == 40
+    assert list(without_an_edge(folded)) == [{"HKV103"}] * 4
     [read] = [e for e in folded.events if e["ev"] == "load_begin" and e["group"] == "full.cpu"]
     assert read["from"] == "full.disk" and len(read["peer"]) == 10 and read["req"] == "second"
     lanes = {e["actor"] for e in folded.events if "cpu" in e.get("group", "") and "actor" in e}
@@ -144,6 +181,7 @@ def test_pages_that_are_used_before_the_prefetch_is_heard_of(
     found = roots(folded)
     print([(f.code, f.message, f.edge) for f in found])
     assert {f.code for f in found} == {"HKV103"}
+    assert replayed(folded) == ["confirmed", "confirmed"]
 
 
 def meanwhile(monkeypatch: Any, function: str, happens: Callable[[], None]) -> None:
@@ -227,6 +265,7 @@ def test_pages_are_locked_while_they_are_written_to_the_storage(
     found = roots(folded)
     print([(f.code, f.message, f.edge) for f in found])
     assert {f.code for f in found} == ({"HKV702"} if faulty else set())
+    assert set(replayed(folded)) == ({"confirmed"} if faulty else set())
 
 
 @pytest.mark.parametrize("core", CORES)
