@@ -195,15 +195,15 @@ class JobScreen(ModalScreen[None]):
         text = raw[:MOST_BYTES].decode("utf-8", "replace")
         if text.startswith(PREFIX):
             self._progress = shown(text.removeprefix(PREFIX))
-            self._say(self._running(), "warn")
+            self._say(self._how_far(), "warn")
             return
         self._said.append(line(shown(text)))
         del self._said[self._head : -MOST_LINES]
 
     def _tick(self) -> None:
-        self._show(self._running(), "warn")
+        self._show(self._how_far(), "warn")
 
-    def _running(self) -> str:
+    def _how_far(self) -> str:
         progress = f"{self._progress}, " if self._progress else ""
         return f"running … {progress}{monotonic() - self._began:.0f} s   esc calls it off"
 
