@@ -25,7 +25,9 @@ class Runs:
         self._more: dict[str, int] = {}
         """Transfers that a store became beside its own, by handle."""
 
-    def begun(self, event: Event, table: Sequence[int], unit: int) -> tuple[Data | None, list[Data]]:
+    def begun(
+        self, event: Event, table: Sequence[int], unit: int
+    ) -> tuple[Data | None, list[Data]]:
         """The store with its tokens (None: as it is), and the transfers of further stretches."""
         first = event.get(FIRST)
         if not isinstance(first, int):

@@ -22,7 +22,7 @@ from hkvtool.recorder.vllm.hooks import Hooks
 _MIB = 1 << 20
 
 KINDS: dict[str, dict[str, Any]] = {
-    "gemma": {"groups": gemma_like, "blocks": 90},
+    "gemma": {"groups": gemma_like, "blocks": 60},
     "gpt-oss": {
         "groups": lambda: [attention(["l1", "l3"]), attention(["l0", "l2"], window=128)],
         "blocks": 90,
@@ -58,26 +58,28 @@ def load(drive: Any, rng: random.Random, more: Any, longest: int) -> tuple[int, 
     return steps, number
 
 
+def of_a_kind(folder: Path, hooks: Hooks, kind: str) -> Offloading:
+    """A scheduler of one of the geometries, with the connector."""
+    options = dict(KINDS[kind])
+    groups = options.pop("groups", None)
+    if groups is None:
+        made, config = _of_a_whole_engine(folder)
+        hooks.remember_config(config, None)
+    else:
+        made = groups()
+    return Offloading(
+        folder, hooks, FIRST_RUNNER, made, overlapped=True, prompt_only=False,
+        host_bytes=4 * _MIB, **options,
+    )  # fmt: skip
+
+
 def record(folder: str, kind: str, events: int, seed: int) -> None:
     """Record so many events, and what it then takes to come to an end."""
-    options = dict(KINDS[kind])
-    place = Path(folder).parent
-    made_groups = options.pop("groups", None)
-    config = None
-    if made_groups is None:
-        groups, config = _of_a_whole_engine(place)
-    else:
-        groups = made_groups()
     made = Recording.start(folder, ring_bytes=64 * _MIB, max_bytes=256 * _MIB)
     assert isinstance(made, Recording)
     hooks: Hooks = attach(made.emit_dict, made.emitter, name_of=made.keyed)
-    if config is not None:
-        hooks.remember_config(config, None)
+    drive = of_a_kind(Path(folder).parent, hooks, kind)
     ring = made._rings[0]
-    drive = Offloading(
-        place, hooks, FIRST_RUNNER, groups, overlapped=True, prompt_only=False,
-        host_bytes=4 * _MIB, **options,
-    )  # fmt: skip
     steps, requests = load(
         drive, random.Random(seed), lambda: ring.next_seq < events, LONGEST.get(kind, 200)
     )
