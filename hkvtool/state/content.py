@@ -270,6 +270,7 @@ def copy(
         if s < 0 or d < 0:
             continue
         gen = generation(st, d, step)
+        told = st.known[s] != UNKNOWN and st.unsure[s] == 0
         for k in range(st.h[USED]):
             if g >= 0 and k != st.g_comp[g]:
                 continue
@@ -278,11 +279,11 @@ def copy(
             if st.cgen[src] == generation(st, s, step) and st.cid[src] > 0:
                 copy_content(st, src, dst, gen, pos)
                 partial = g < 0 or st.hi[src] - st.lo[src] < st.g_tokens[g]
-                if st.known[s] == UNKNOWN and partial:
+                if not told and partial:
                     if st.recur[st.slot_pool[s] * width + k] == 0:
                         st.vague[dst] = VAGUE
-            elif st.known[s] == UNKNOWN:
-                # Nothing is known of the source, so nothing is claimed of the copy.
+            elif not told:
+                # What the source holds is not known, so nothing is claimed of the copy.
                 void(st, dst)
                 st.cid[dst] = fresh(st)
                 st.cgen[dst] = gen
