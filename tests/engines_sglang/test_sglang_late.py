@@ -3,6 +3,7 @@ steps, and what it then tells is the engine's."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import MagicMock
@@ -38,6 +39,8 @@ class Recorded:
 
 @pytest.fixture(autouse=True)
 def nobody() -> Iterator[None]:
+    # Requests that an earlier test has left hold nothing of the cache of this one.
+    gc.collect()
     yield
     plugin.stop(None)
 

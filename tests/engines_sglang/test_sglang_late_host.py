@@ -13,18 +13,14 @@ from engines_sglang.sglang_host_load import HostLoad, host_differences
 from engines_sglang.sglang_state import Folded
 from engines_sglang.sglang_storage import one_rank
 from engines_sglang.sglang_storage_load import StorageLoad, storage_differences
-from engines_sglang.test_sglang_late import begun, quiet, served
+from engines_sglang.test_sglang_late import begun, nobody, quiet, served
 from hkvtool.recorder.patches import is_wrapped
 from hkvtool.recorder.sglang import plugin
 from hkvtool.recorder.sglang.cache_state import CacheState
 
+__all__ = ["nobody"]
+
 SMALL = {"slots": 160, "swa_slots": 96, "host": 1.5}
-
-
-@pytest.fixture(autouse=True)
-def nobody() -> Iterator[None]:
-    yield
-    plugin.stop(None)
 
 
 def settle(load: HostLoad) -> None:
@@ -75,7 +71,7 @@ def test_above_memory_of_the_host(core: str, policy: str) -> None:
 def test_above_a_storage(core: str, tmp_path: Path) -> None:
     with one_rank():
         load = StorageLoad(
-            Engine(core, storage=str(tmp_path), files=160, **SMALL), 1, str(tmp_path)
+            Engine(core, storage=str(tmp_path), files=160, **SMALL), 4, str(tmp_path)
         )
         drive(load, 60, 40, files_too, StorageLoad.settle)
         assert {"arrive", "admit", "read", "write"} <= set(load.done)
