@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import socket
 from contextlib import suppress
 from time import monotonic_ns, time_ns
@@ -132,9 +133,18 @@ def _refused(path: str, force: bool) -> Off | None:
             "record to another folder, or end that program",
         )  # fmt: skip
     if not force:
-        return Off(f"{path} exists already", path, "--force replaces it; or name another")
+        return Off(f"{path} exists already", path, _kept(path))
     remove_recording(path)
     return None
+
+
+def _kept(path: str) -> str:
+    """What to do about one that has ended: what a killed program left may be all there is of it."""
+    what = "--force replaces it; or name another"
+    if os.path.exists(os.path.join(path, COMPLETE)):
+        return what
+    made = shlex.join(["hkvtool", "ingest", path])
+    return f"its program was killed: `{made}` makes a trace of it; {what}"
 
 
 def _mark(path: str) -> int:

@@ -8,6 +8,7 @@ counted and told, and the stream goes on.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
@@ -25,6 +26,9 @@ MOST_TOPICS = 1024
 _POLL_MS = 100
 _AT_ONCE = 1000
 """Messages taken from one socket before the others, and the clock, have their turn."""
+
+_REACHED = 2.0
+"""Seconds in which a peer takes a connection, if it is there."""
 
 _NUMBER_BYTES = 8
 _END = b"\xff" * _NUMBER_BYTES
@@ -272,6 +276,22 @@ class Listener:
         if publisher.unnamed and len(frames) == 3:
             self._publisher(endpoint, frames[0].decode("utf-8", "backslashreplace")[:200])
         _tell(publisher, publisher.sequence.replayed(number, frames[-1], monotonic()), told)
+
+
+def unanswered(address: str) -> str:
+    """Why nobody can be reached at an endpoint; nothing where somebody can, whoever it is."""
+    transport, _, place = address.partition("://")
+    try:
+        if transport == "ipc":
+            with socket.socket(socket.AF_UNIX) as end:
+                end.settimeout(_REACHED)
+                end.connect(place)
+        else:
+            host, _, port = place.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), _REACHED).close()
+    except OSError as e:
+        return e.strerror or str(e)
+    return ""
 
 
 def _tell(publisher: Publisher, steps: list[Step], told: Told) -> None:

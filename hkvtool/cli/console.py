@@ -16,6 +16,12 @@ PIPE_WIDTH = 200
 """Columns where nobody said: wide enough that a row of a table stays one line for grep."""
 
 
+def at_a_terminal() -> bool:
+    """Whether there is a keyboard to read from and a screen to write to."""
+    # Python has None for a stream that was closed before it started.
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that takes text as it is: no markup, no emoji, no guessing at highlights.
 

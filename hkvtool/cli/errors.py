@@ -93,6 +93,9 @@ def guarded(run: Callable[[], int | None]) -> int:
 
 def _ended(terminated: list[int]) -> Exit:
     """A signal ended it."""
+    # An interrupt that fell into code given as text, as dataclasses make it, has `python -m` end by
+    # SIGINT whatever the exit code, unless other such code has run since.
+    exec("")
     with suppress(OSError):
         print("terminated" if terminated else "interrupted", file=sys.stderr)
     return Exit.TERMINATED if terminated else Exit.INTERRUPTED

@@ -132,8 +132,8 @@ def command(
         recording.close()
         trouble = sealer.end()
         folder.end()
-    if not (stream.batches or recorder.bad_count):
-        raise _nothing(folder.path, addresses)
+    if not stream.batches:
+        raise _nothing(folder.path, addresses, recorder)
     if trouble:
         print(f"hkvtool: {trouble}; what it left is in the rings", file=sys.stderr)
     _tell(listener, stream, recorder, bool(replays))
@@ -268,12 +268,21 @@ def _more(grouped: bool, replays: bool) -> Iterator[str]:
     )
 
 
-def _nothing(folder: str, addresses: list[str]) -> TraceError:
+def _nothing(folder: str, addresses: list[str], recorder: _Recorder) -> TraceError:
+    """What came that is no batch holds nothing: no trace of it is worth its place."""
     from hkvtool.model.recording import remove_recording
+    from hkvtool.recorder.kv_listener import unanswered
 
     remove_recording(folder)
+    if recorder.bad_count:
+        return TraceError(
+            f"{recorder.bad_count:,} messages came, and none is a batch of KV events: "
+            + "; ".join(dict.fromkeys(recorder.bad)),
+            hint="name the endpoints of --kv-events-config, and with --replay its replay_endpoint",
+        )
     return TraceError(
         f"nothing was published on {', '.join(addresses)}",
+        where="; ".join(f"{a}: {why}" for a in addresses if (why := unanswered(a))),
         hint="vLLM and SGLang publish with --kv-events-config "
         """'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}'""",
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from hkvtool.cli.console import at_a_terminal
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.text import shown
 from hkvtool.tui.beside import GOES_ON
@@ -53,7 +54,7 @@ class LiveScreen:
     cannot be, or there is no terminal."""
 
     def __init__(self, recording: Path, log: Path, *, force: bool) -> None:
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if not at_a_terminal():
             raise HkvError(
                 "--live needs a terminal",
                 hint="`hkvtool tui NAME.hkv` in another one follows a recording as well",

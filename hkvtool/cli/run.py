@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -271,16 +270,11 @@ def _ingested(output: Path, *, force: bool) -> Iterator[Sink]:
     from hkvtool.store.destination import Destination
     from hkvtool.store.ingesting import ingest
 
-    destination = Destination(output, force=force)
-    try:
-        aside = TemporaryDirectory(prefix=f".{output.name[:64]}.", dir=output.parent)
-    except OSError as e:
-        raise destination.failure(e) from e
-    with aside as folder:
-        recording = Path(folder) / f"{output.stem}.hkv"
+    with Destination(output, force=force) as place:
+        recording = place.scratch / f"{output.stem}.hkv"
         with sink(recording) as emit:
             yield emit
-        ingest(recording, output, force=force)
+        ingest(recording, place.path)
 
 
 def _account(engine: Engine, config: Config, counts: list[Count]) -> dict[str, Any]:

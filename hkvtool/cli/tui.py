@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hkvtool.cli.console import at_a_terminal
 from hkvtool.cli.traces import progress
 from hkvtool.model.errors import Exit, HkvError
 
@@ -54,7 +54,7 @@ def command(
             "the keyboard comes through standard input, and so a trace cannot",
             hint="import it first: `hkvtool import - -o trace.duckdb`",
         )
-    if screenshot is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if screenshot is None and not at_a_terminal():
         raise HkvError(
             "this is no terminal", hint="--screenshot FILE.svg writes a picture of the screen"
         )

@@ -84,10 +84,11 @@ class Engine:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._stack.callback(torch.set_num_threads, threads)
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hkvtool-")))
-        for pool in self.allocator.pools:
-            file = folder / f"{pool.name}.pages" if pool.medium == "disk" else None
-            self.memory.add(pool.name, pool.blocks, file)
+        # A file that is mapped needs no name any more: an engine that is killed leaves none behind.
+        with tempfile.TemporaryDirectory(prefix="hkvtool-") as folder:
+            for pool in self.allocator.pools:
+                file = Path(folder) / f"{pool.name}.pages" if pool.medium == "disk" else None
+                self.memory.add(pool.name, pool.blocks, file)
         return self
 
     def __exit__(self, *exc: object) -> None:

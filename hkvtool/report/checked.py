@@ -70,10 +70,10 @@ def role(finding: Finding, pos: int) -> str:
         return "check"
     if pos == finding.use:
         return "use"
+    if finding.use is not None and pos > max(finding.use, finding.check or 0):
+        return "after"
     if finding.check is None or pos < finding.check:
         return "before"
-    if finding.use is not None and pos > finding.use:
-        return "after"
     return "between"
 
 

@@ -11,10 +11,8 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 import zipfile
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -22,6 +20,7 @@ from hkvtool.model.errors import TraceError
 from hkvtool.store.destination import Destination
 from hkvtool.store.lines import JsonlTrace
 from hkvtool.store.opening import HEAD_BYTES, refuse_what_is_no_text
+from hkvtool.store.scratch import Spool
 
 FORMAT = "hkv-bundle/1"
 MANIFEST, TRACE, REPORT, TEST = "manifest.json", "trace.jsonl", "report.json", "test_finding.py"
@@ -90,33 +89,32 @@ class BundleTrace(JsonlTrace):
     """The trace of a bundle."""
 
     def __init__(self, path: str) -> None:
-        self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
+        self._spool = Spool()
         try:
             with _opened(path) as archive:
                 self.bundle = _manifest(archive, path)
                 for name in sorted(self.bundle.sums):
                     _verified(archive, name, self.bundle.sums[name], path, self._into(name))
-            self._spool.flush()
+            self._spool.file.flush()
             self._refuse_what_is_no_trace(path)
         except BaseException:
             self.close()
             raise
-        super().__init__(path, self._spool.name)
+        super().__init__(path, self._spool.path)
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._spool.close()
+        self._spool.cleanup()
 
     def _refuse_what_is_no_trace(self, path: str) -> None:
         """A checksum proves that nothing was altered, not that a trace was packed."""
-        with open(self._spool.name, "rb") as stream:
+        with open(self._spool.path, "rb") as stream:
             head = stream.read(HEAD_BYTES)
         if head.startswith(b"\x1f\x8b"):
             raise TraceError(f"{path}: {TRACE} is compressed, which a bundle's trace is not")
         refuse_what_is_no_text(f"{path}: {TRACE}", head)
 
     def _into(self, name: str) -> IO[bytes] | None:
-        return self._spool if name == TRACE else None
+        return self._spool.file if name == TRACE else None
 
 
 def _opened(path: str) -> zipfile.ZipFile:

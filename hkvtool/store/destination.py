@@ -15,9 +15,13 @@ from pathlib import Path
 from types import TracebackType
 
 from hkvtool.model.errors import HkvError
+from hkvtool.store.scratch import PREFIX
 
 _LEFT_AFTER = 60.0
 """Seconds without a write after which an unlocked folder was left by a process that is gone."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What writing fails with, and does not say of which file."""
 
 _STEM = 64
 """Characters of the target's name that its folder is named after."""
@@ -83,6 +87,8 @@ class Destination:
         try:
             if error is None:
                 self._place()
+            elif isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+                raise error
         except OSError as e:
             raise self.failure(e) from e
         finally:
@@ -101,6 +107,9 @@ class Destination:
             errno.EROFS: "write to another folder with -o",
             errno.ENOENT: "make the folder first",
         }.get(error.errno or 0, "")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full and self.target.parent.name.startswith(PREFIX):
+            hint = "free some space, or point TMPDIR to a larger disk"
         reason = error.strerror or str(error)
         return HkvError(f"cannot write {self.target}: {reason}", hint=hint)
 

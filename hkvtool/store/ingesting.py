@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from hkvtool.model.errors import TraceError
@@ -22,7 +20,7 @@ from hkvtool.model.recording import (
 from hkvtool.store.derive_reads import derive_reads
 from hkvtool.store.duck import DuckTrace
 from hkvtool.store.lines import JsonlTrace
-from hkvtool.store.scratch import Scratch
+from hkvtool.store.scratch import Scratch, Spool
 from hkvtool.store.segments import segment_rows
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import Trace
@@ -108,21 +106,21 @@ class RecordingTrace(JsonlTrace):
 
     def __init__(self, path: str) -> None:
         self.found = RecordingCount(stage_of(path))
-        self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
+        self._spool = Spool()
         try:
             for event in derive_reads(read_recording(path, self.found, segment_rows)):
-                self._spool.write(write_line(event).encode() + b"\n")
-            self._spool.flush()
+                self._spool.file.write(write_line(event).encode() + b"\n")
+            self._spool.file.flush()
         except OSError as e:
-            self._discard()
+            self.close()
             raise TraceError(
                 f"cannot put aside what is in {path}: {e.strerror or e}",
                 hint="point TMPDIR to a larger disk",
             ) from e
         except BaseException:
-            self._discard()
+            self.close()
             raise
-        super().__init__(path, self._spool.name)
+        super().__init__(path, self._spool.path)
 
     @property
     def remarks(self) -> list[str]:
@@ -134,12 +132,7 @@ class RecordingTrace(JsonlTrace):
         return super().meta
 
     def close(self) -> None:
-        self._discard()
-
-    def _discard(self) -> None:
-        # What could not be written is still in the buffer, and closing would try once more.
-        with suppress(OSError):
-            self._spool.close()
+        self._spool.cleanup()
 
 
 def _told(

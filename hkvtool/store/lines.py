@@ -6,10 +6,9 @@ import gzip
 import io
 import os
 import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import IO, Any
 
 from hkvtool.model.errors import TraceError
@@ -19,6 +18,7 @@ from hkvtool.model.rows import Names, Row, encode
 from hkvtool.state.batch import Batch
 from hkvtool.store.columns import FOLDED_KINDS, Chunk
 from hkvtool.store.filters import Filter
+from hkvtool.store.scratch import Spool
 from hkvtool.store.summary import Summary
 from hkvtool.store.trace import CHUNK_ROWS, Trace
 
@@ -190,11 +190,19 @@ class JsonlTrace(Trace):
             self._kept = kept
 
     def _read(self) -> Iterator[Event]:
+        some = False
         try:
             with open_lines(self._file, shown=self.path) as stream:
-                yield from read_jsonl(stream)
+                for event in read_jsonl(stream):
+                    some = True
+                    yield event
         except OSError as e:
             raise TraceError(f"cannot read {self.path}: {e.strerror or e}") from e
+        if not some:
+            # Nothing but empty lines must not pass for a trace in which nothing is wrong.
+            raise TraceError(
+                f"{self.path}: there is no event in it", hint="a trace has at least one event"
+            )
 
     def _summarized(self) -> Summary:
         if self._summary is None:
@@ -218,23 +226,18 @@ class StreamTrace(JsonlTrace):
     """JSON lines from a pipe and what was its `head`, put aside to be read more than once."""
 
     def __init__(self, path: str, stream: IO[bytes], head: bytes) -> None:
-        self._spool = tempfile.NamedTemporaryFile(prefix="hkvtool-", suffix=".jsonl")  # noqa: SIM115
+        self._spool = Spool()
         try:
-            self._spool.write(head)
-            shutil.copyfileobj(stream, self._spool, 1 << 20)
-            self._spool.flush()
+            self._spool.file.write(head)
+            shutil.copyfileobj(stream, self._spool.file, 1 << 20)
+            self._spool.file.flush()
         except OSError as e:
-            self._discard()
+            self.close()
             raise TraceError(
                 f"cannot put aside what comes through {path}: {e.strerror or e}",
                 hint="import it (`hkvtool import - -o FILE`), or point TMPDIR to a larger disk",
             ) from e
-        super().__init__(path, self._spool.name)
+        super().__init__(path, self._spool.path)
 
     def close(self) -> None:
-        self._discard()
-
-    def _discard(self) -> None:
-        # What could not be written is still in the buffer, and closing would try once more.
-        with suppress(OSError):
-            self._spool.close()
+        self._spool.cleanup()

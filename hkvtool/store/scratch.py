@@ -12,6 +12,7 @@ import re
 import tempfile
 from contextlib import suppress
 from functools import cache
+from typing import BinaryIO
 
 from hkvtool.model import left_behind
 
@@ -42,6 +43,21 @@ class Scratch(tempfile.TemporaryDirectory[str]):
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
+
+
+class Spool(Scratch):
+    """What is put aside in a `file` to be read more than once, at `path`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = os.path.join(self.name, "spool")
+        self.file: BinaryIO = open(self.path, "wb")  # noqa: SIM115
+
+    def cleanup(self) -> None:
+        # What could not be written is still in the buffer, and closing would try once more.
+        with suppress(OSError):
+            self.file.close()
+        super().cleanup()
 
 
 @cache

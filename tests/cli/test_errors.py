@@ -134,11 +134,30 @@ def test_closed_streams_are_no_error(args: str, tmp_path: Path) -> None:
     assert subprocess.run(["sh", "-c", line], cwd=tmp_path).returncode == 2 * ("no" in args)
 
 
+@pytest.mark.parametrize("args", ["tui t.jsonl", "record --live -- true"])
+def test_without_a_keyboard_there_is_no_terminal(args: str, tmp_path: Path) -> None:
+    line = f'"{sys.executable}" -m hkvtool {args} <&-'
+    run = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2 and "terminal" in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_encoding_without_the_letter_is_no_error(process: Process) -> None:
     run = process("rules", "no\u2192where", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (2, b"")
     assert err.startswith(b"error: there is no rule 'no\\u2192where'")
+
+
+def test_an_interrupt_in_code_given_as_text_is_the_exit_code_too(tmp_path: Path) -> None:
+    (tmp_path / "ended.py").write_text(
+        "import os, signal, sys\n"
+        "from hkvtool.cli.errors import guarded\n"
+        "text = 'os.kill(os.getpid(), signal.SIGTERM); signal.pause()'\n"
+        "sys.exit(guarded(lambda: exec(text, {'os': os, 'signal': signal})))\n"
+    )
+    run = subprocess.run([sys.executable, "-m", "ended"], cwd=tmp_path, capture_output=True)
+    assert (run.returncode, run.stderr) == (143, b"terminated\n")
 
 
 def test_a_query_that_a_signal_ended_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:

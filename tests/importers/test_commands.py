@@ -166,6 +166,20 @@ def test_where_nothing_is_published_nothing_is_left(tmp_path: Path, hkvtool: Run
     assert (
         code == Exit.UNREADABLE and "nothing was published" in err and "--kv-events-config" in err
     )
+    assert "where: tcp://127.0.0.1:9: Connection refused" in err
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_no_batch_is_published_nothing_is_left(publisher: Publisher, tmp_path: Path) -> None:
+    process = listen(publisher, tmp_path)
+    for _ in range(3):
+        publisher.send(b"no number", b"")
+    recorded(tmp_path, dropped=3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == Exit.UNREADABLE
+    assert "3 messages came, and none is a batch of KV events" in said
+    assert said.count("frames of 2, 9, 0 bytes is no batch") == 1 and "--replay" in said
     assert os.listdir(tmp_path) == []
 
 

@@ -190,6 +190,11 @@ def test_two_recorders_on_one_folder(tmp_path: Path) -> None:
         recording.emit("reset")
     again = Recording.start(folder)
     assert isinstance(again, Off) and "exists already" in again.what
+    assert "ingest" not in again.hint
+    (folder / "complete").rename(folder / "incomplete")
+    killed = Recording.start(folder)
+    assert isinstance(killed, Off) and f"`hkvtool ingest {folder}` makes a trace" in killed.hint
+    (folder / "incomplete").rename(folder / "complete")
     assert len(read(folder)[0]) == 2
     with start(folder, force=True) as recording:
         recording.emit("reset", pool="gpu")

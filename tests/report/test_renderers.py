@@ -13,9 +13,10 @@ import pytest
 
 from hkvtool import __version__
 from hkvtool.analyzers import check
+from hkvtool.model.findings import Finding
 from hkvtool.model.rules import RULES, Severity
 from hkvtool.report.baseline import fingerprint, fingerprint_of, leave_out
-from hkvtool.report.checked import Checked
+from hkvtool.report.checked import Checked, role
 from hkvtool.report.github import github_lines
 from hkvtool.report.json_lines import json_line
 from hkvtool.report.junit import junit
@@ -106,6 +107,14 @@ def test_table(wrong: Checked, golden: Any) -> None:
     lines = [line.text for line in report_lines(wrong.report, wrong.events, 80, name=wrong.name)]
     assert max(map(len, lines)) <= 80
     golden("check.txt", "".join(f"{line}\n" for line in lines))
+
+
+def test_what_an_event_is_to_a_finding() -> None:
+    alone = Finding("HKV905", "", [1, 5, 9], use=5)
+    assert [role(alone, pos) for pos in alone.events] == ["before", "use", "after"]
+    pair = Finding("HKV301", "", [1, 3, 5, 7, 9], check=3, use=7)
+    told_so = ["before", "check", "between", "use", "after"]
+    assert [role(pair, pos) for pos in pair.events] == told_so
 
 
 def test_json(wrong: Checked, golden: Any) -> None:

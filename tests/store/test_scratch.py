@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hkvtool.store.scratch import LOCK, Scratch, sweep
+from hkvtool.model.errors import HkvError
+from hkvtool.store.destination import Destination
+from hkvtool.store.scratch import LOCK, Scratch, Spool, sweep
 
 HOLDS = """
 import sys
@@ -102,3 +105,28 @@ def test_a_place_that_is_none_is_no_error(place: Path) -> None:
         sweep(str(place / "none"))
     with Scratch() as folder:
         assert Path(folder).parent == place
+
+
+def test_where_there_is_no_room_for_what_goes_away_again_it_is_said_how_to_make_some() -> None:
+    with Scratch() as folder:
+        failure = Destination(Path(folder) / "t.duckdb").failure(OSError(errno.ENOSPC, "full"))
+    assert "TMPDIR" in failure.hint and "-o" not in failure.hint
+
+
+def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
+    target = tmp_path / "small.jsonl"
+    with pytest.raises(HkvError, match=r"cannot write .*small\.jsonl: full"), Destination(target):
+        raise OSError(errno.ENOSPC, "full")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_put_aside_is_taken_away_after_a_kill_too(place: Path) -> None:
+    spool = Spool()
+    spool.file.write(b"x" * 10)
+    spool.file.flush()
+    assert Path(spool.path).read_bytes() == b"x" * 10
+    os.close(spool._lock)
+    spool._lock = -1
+    sweep(str(place))
+    assert not Path(spool.name).exists()
+    spool.cleanup()
