@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from hkvtool.model.errors import TraceError
+from hkvtool.model.regular import regular
 from hkvtool.model.ring_format import RingHeader
 
 MANIFEST = "manifest.jsonl"
@@ -104,7 +105,7 @@ def read_manifest(folder: str) -> list[Segment]:
     out. Raises TraceError where another makes no sense, or the file cannot be read."""
     path = os.path.join(folder, MANIFEST)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []

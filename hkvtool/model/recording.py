@@ -18,6 +18,7 @@ from hkvtool.model.errors import TraceError
 from hkvtool.model.event import Event, lane_of
 from hkvtool.model.manifest import MANIFEST, SEGMENT_SUFFIX, Sealed, read_manifest
 from hkvtool.model.recording_count import RecordingCount, Stage
+from hkvtool.model.regular import regular
 from hkvtool.model.ring_format import HEADER_BYTES, STAMPED, RingError, RingHeader
 from hkvtool.model.ring_reader import held_bytes
 from hkvtool.model.writers import (
@@ -219,7 +220,7 @@ def weight_of(folder: str | os.PathLike[str]) -> int:
     for segment in read_manifest(path):
         events += sum(sealed.rows for sealed in segment.rings)
     for ring in ring_files(path):
-        with suppress(OSError, RingError), open(ring, "rb") as file:
+        with suppress(OSError, RingError), open(ring, "rb", opener=regular) as file:
             page = file.read(HEADER_BYTES)
             events += held_bytes(RingHeader.unpack(page), page) // ROW_BYTES
     return events

@@ -18,6 +18,7 @@ from hkvtool.model.event import Event
 from hkvtool.model.manifest import MANIFEST, Sealed, Segment
 from hkvtool.model.recording import count_on_lane, stage_of
 from hkvtool.model.recording_count import RecordingCount, Stage
+from hkvtool.model.regular import regular
 from hkvtool.model.ring_format import (
     HEADER_BYTES,
     STAMPED,
@@ -120,7 +121,7 @@ class RecordingTail:
                 continue
             name = os.path.basename(path)
             try:
-                with open(path, "rb") as file:
+                with open(path, "rb", opener=regular) as file:
                     header = RingHeader.unpack(file.read(HEADER_BYTES))
             except FileNotFoundError:
                 continue
@@ -268,7 +269,7 @@ class _Words:
 
 
 def _words(path: str) -> _Words:
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular) as file:
         page = memoryview(file.read(HEADER_BYTES))
     header = RingHeader.unpack(bytes(page))
     words = page.cast("Q")
@@ -288,7 +289,7 @@ class _ManifestTail:
     def more(self) -> list[Segment]:
         """The lines that have come since. Raises TraceError."""
         try:
-            with open(self._path, "rb") as file:
+            with open(self._path, "rb", opener=regular) as file:
                 file.seek(self._at)
                 text = file.read()
         except FileNotFoundError:

@@ -6,6 +6,7 @@ import mmap
 import os
 from typing import Any
 
+from hkvtool.model.regular import regular
 from hkvtool.model.ring_format import HEADER_BYTES, RingHeader, RingState, Word
 from hkvtool.model.ring_reader import Record, RingCount, RingReader, opened
 
@@ -20,7 +21,7 @@ class RingDrain:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self.count = RingCount()
-        with open(path, "r+b") as file:
+        with open(path, "r+b", opener=regular) as file:
             self.header = RingHeader.unpack(file.read(HEADER_BYTES))
             self._map = mmap.mmap(file.fileno(), HEADER_BYTES)
         self._words = memoryview(self._map).cast("Q")

@@ -11,6 +11,7 @@ from zlib import adler32, crc32
 
 from hkvtool.model.codec import CodecError, decode, encode
 from hkvtool.model.codec_packed import head_of, unpack
+from hkvtool.model.regular import regular
 from hkvtool.model.ring_format import (
     ERROR_AT,
     ERROR_BYTES,
@@ -97,7 +98,7 @@ class RingReader:
     def open(path: str | os.PathLike[str], since: tuple[int, int] | None = None) -> RingReader:
         """Take a copy of what a ring holds now, or of it what comes `since` a position and the
         sequence number there. Raises RingError, OSError."""
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             fd = file.fileno()
             page = _read(fd, 0, HEADER_BYTES)
             header = RingHeader.unpack(page)

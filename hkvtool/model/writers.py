@@ -10,6 +10,7 @@ from typing import Any
 from hkvtool.model.errors import TraceError
 from hkvtool.model.manifest import Sealed, read_manifest
 from hkvtool.model.recording_count import RecordingCount
+from hkvtool.model.regular import regular
 from hkvtool.model.ring_format import HEADER_BYTES, Policy, RingError, RingHeader
 from hkvtool.model.ring_reader import RingCount, RingReader, held_bytes, opened
 
@@ -127,7 +128,7 @@ def writers_of(folder: str, count: RecordingCount) -> list[Writer]:
     for path in ring_files(folder):
         name = os.path.basename(path)
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=regular) as file:
                 page = file.read(HEADER_BYTES)
             header = RingHeader.unpack(page)
             part = writer(header.host, header.pid, header.thread).part(header.monotonic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hkvtool.model.manifest import COLUMNS, Sealed
+from hkvtool.model.regular import regular
 
 
 def segment_rows(path: str, sealed: Sealed, group: int) -> Iterator[tuple[int, int, int, bytes]]:
@@ -14,7 +15,7 @@ def segment_rows(path: str, sealed: Sealed, group: int) -> Iterator[tuple[int, i
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open(path, "rb", opener=regular) as whole, pq.ParquetFile(whole) as file:
             table = file.read_row_group(group, columns=list(COLUMNS))
             if table.num_rows != sealed.rows:
                 raise OSError(f"{table.num_rows} rows where {sealed.rows} were sealed")

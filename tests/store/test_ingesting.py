@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,20 @@ def test_long_recording_is_read_once(
     with pytest.raises(TraceError):
         open_trace(recording.folder).close()
     assert [f.name for f in tmp_path.iterdir()] == ["t.hkv"]
+
+
+@pytest.mark.parametrize("kind", [".ring", "manifest.jsonl"])
+def test_a_pipe_in_a_recording_is_not_waited_for(
+    recording: Recording, tmp_path: Path, kind: str
+) -> None:
+    recording.close()
+    folder = Path(recording.folder)
+    for place in {*folder.glob(f"*{kind}"), folder / f"x{kind}"} if kind == ".ring" else [kind]:
+        (folder / place).unlink(missing_ok=True)
+        os.mkfifo(folder / place)
+    with pytest.raises(TraceError, match="it is no regular file"):
+        ingest(folder, tmp_path / "t.duckdb")
+    assert not (tmp_path / "t.duckdb").exists()
 
 
 def test_existing_trace_is_kept_and_failures_leave_nothing(
