@@ -97,8 +97,8 @@ def _declared(source: str, flags: Flags) -> tuple[list[Event], Derived | None]:
                 return config_events(model.declared), model
             _no_flags(flags, Flags())
             return config_events(config), None
-    _no_flags(flags, Flags())
     with open_trace(source) as trace:
+        _no_flags(flags, Flags())
         events = list(trace.events(kinds=KINDS))
         if not events and problem and all(e.ev == MALFORMED for e in trace.events(until=1)):
             raise TraceError(

@@ -96,7 +96,8 @@ def _asked(report: Report, width: int) -> Iterator[Line]:
     limits = report.trace.get("limits") or {}
     said += [f"as if {name} were limited to {value:,}" for name, value in limits.items()]
     if report.trace.get("known"):
-        said.append(f"{report.trace['known']:,} known findings left out")
+        known = report.trace["known"]
+        said.append(f"{known:,} known finding{'s' * (known != 1)} left out")
     if said:
         yield from _wrapped("", "; ".join(said), width, indent=0)
 

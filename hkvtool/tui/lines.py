@@ -34,13 +34,15 @@ def heading(text: str) -> Line:
     return line((text, "title"))
 
 
-def labelled(label: str, text: str, width: int, role: str = "", column: int = 10) -> Iterator[Line]:
+def labelled(
+    label: str, text: str, width: int, role: str = "", column: int = 10, head: str = "label"
+) -> Iterator[Line]:
     """Text beside its label, wrapped below itself."""
     room = max(10, width - column)
     parts = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
     for number, part in enumerate(parts):
-        head = label if number == 0 else ""
-        yield line((f"{head:<{column}}", "label"), (part, role))
+        beside = label if number == 0 else ""
+        yield line((f"{beside:<{column}}", head), (part, role))
 
 
 def wrapped(text: str, width: int, role: str = "", indent: int = 0) -> Iterator[Line]:

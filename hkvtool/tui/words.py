@@ -133,6 +133,20 @@ def action_at(view: str, width: int, x: int) -> str | None:
     return piece.action.name
 
 
+_MARKS = (
+    (p.HELD, "a request could resume from it, and one holds it"),
+    (p.FREE, "a request could resume from it, and nobody holds it"),
+    ("1", "none could: it is not whole; 3: a group lacks its part; 6: it is of another form"),
+    (p.PENDING, "a load into it is under way"),
+    (p.PINNED, "it is pinned"),
+    (p.FAULT, "the chosen finding names it"),
+    (p.UNSURE, "uncertain, since events were lost"),
+    (p.EMPTY, "nothing is in it"),
+    (p.RESERVED, "reserved: never given out"),
+)
+"""The marks of the map at length."""
+
+
 def legend_lines(view: View, width: int) -> Iterator[Line]:
     """What letters, glyphs and shades of the map mean."""
     spans: list[Span] = []
@@ -158,7 +172,21 @@ def legend_lines(view: View, width: int) -> Iterator[Line]:
     second: list[Span] = []
     for mark, what in marks:
         second += [(mark, "fault" if mark == p.FAULT else "bold"), (f" {what}  ", "dim")]
-    yield line(*second, (shade, "dim"))
+    yield line(*_whole([*second, (shade, "dim")], width))
+
+
+def _whole(spans: list[Span], width: int) -> list[Span]:
+    """As many pairs of a mark and its meaning as there is room for, and a sign where some are
+    missing; help has them all."""
+    if sum(len(text) for text, _ in spans) <= width:
+        return spans
+    fitting, room = list[Span](), width - 1
+    for mark, what in zip(spans[::2], spans[1::2], strict=False):
+        room -= len(mark[0]) + len(what[0])
+        if room < 0:
+            break
+        fitting += [mark, what]
+    return [*fitting, ("…", "dim")]
 
 
 def help_lines(view: str, width: int) -> Iterator[Line]:
@@ -167,7 +195,7 @@ def help_lines(view: str, width: int) -> Iterator[Line]:
     yield from wrapped(about(view), width)
     yield line("")
     names = ", ".join(VIEWS)
-    yield line((f"  1 to {len(VIEWS)}    ", "key"), names)
+    yield from labelled(f"  1 to {len(VIEWS)}", names, width, column=12, head="key")
     here = [a for a in ACTIONS if view in a.views]
     others = [a for a in ACTIONS if not a.views and a.section != "Views"]
     sections = dict.fromkeys(a.section for a in others)
@@ -178,7 +206,7 @@ def help_lines(view: str, width: int) -> Iterator[Line]:
             yield line("")
             yield heading(name)
         for action in actions:
-            yield line((f"  {keys_of(action):<10}", "key"), action.text)
+            yield from labelled(f"  {keys_of(action)}", action.text, width, column=12, head="key")
     yield line("")
     yield heading("Moving")
     for keys, what in (
@@ -187,11 +215,15 @@ def help_lines(view: str, width: int) -> Iterator[Line]:
         ("← →", "on the time axis: scrub; the mouse clicks and drags there"),
         ("ctrl+p", "every action by name"),
     ):
-        yield line((f"  {keys:<10}", "key"), what)
+        yield from labelled(f"  {keys}", what, width, column=12, head="key")
     yield line("")
     yield heading("Letters")
     for form, letter in zip(p.FORMS, p.LETTERS, strict=True):
         yield from labelled(f"  {letter}", f"{form}: needs {NEEDS[form]}", width, column=6)
+    yield line("")
+    yield heading("Marks")
+    for mark, what in _MARKS:
+        yield from labelled(f"  {mark}", what, width, column=6)
 
 
 def moment_text(ts: int | None, first_ts: int | None, step: int | None) -> str:

@@ -87,7 +87,7 @@ def test_what_a_baseline_has_is_no_news(hkvtool: Any, cases: Any, tmp_path: Path
     baseline = tmp_path / "known.json"
     baseline.write_text(hkvtool("check", "--format", "json", str(cases["A01"].bad)).out)
     same = hkvtool("check", str(cases["A01"].bad), "--baseline", str(baseline))
-    assert same.code == Exit.OK and "1 known findings left out" in same.out
+    assert same.code == Exit.OK and "1 known finding left out" in same.out
     other = hkvtool("check", str(cases["A14"].bad), "--baseline", str(baseline))
     assert other.code == Exit.FINDINGS and "HKV303" in other.out
 

@@ -206,3 +206,10 @@ def test_a_config_that_says_too_little(
 def test_flags_of_an_engine_are_for_a_models_config(hkvtool: Any, tmp_path: Path) -> None:
     found = hkvtool("preflight", written(tmp_path), "--block-size", "32")
     assert found.code == Exit.USAGE
+
+
+def test_flags_and_a_file_that_is_not_there_say_that_it_is_not(
+    hkvtool: Any, tmp_path: Path
+) -> None:
+    found = hkvtool("preflight", str(tmp_path / "config.json"), "--block-size", "16")
+    assert found.code == Exit.UNREADABLE and "there is no file" in found.err

@@ -6,6 +6,8 @@ from hkvtool.model.findings import Finding
 from hkvtool.tui.finding_lines import finding_lines, list_lines
 from hkvtool.tui.hit_lines import hit_lines
 from hkvtool.tui.lines import named, plain
+from hkvtool.tui.mosaic import DETAIL, View
+from hkvtool.tui.words import help_lines, legend_lines
 from tests.tui.conftest import Driver
 
 LONG = "cmpl-2f1c9d0e-7a64-4c1e-9d7a-{:012d}-0"
@@ -42,6 +44,21 @@ def test_one_event_alone_is_told_in_all_of_the_width() -> None:
     text = plain(finding_lines(only, {}, [], 100, 7))
     assert "CHECK" not in text and "USE  at 7" in text
     assert "believed  references 1" in text and "true      references 0" in text
+
+
+def test_a_legend_ends_where_there_is_no_more_room_and_help_has_all_of_it() -> None:
+    view = View(width=40, zoom=DETAIL)
+    whole = list(legend_lines(view, 300))[1].text
+    for width in range(40, len(whole) + 1):
+        told = list(legend_lines(view, width))[1].text
+        assert len(told) <= width
+        assert told == whole or (told.endswith("  …") and whole.startswith(told[:-1]))
+        assert told != whole or width == len(whole)
+    for width in (40, 67, 120):
+        text = plain(help_lines("map", width))
+        assert max(map(len, text.splitlines())) <= width
+        assert "events" in text.partition("map, block")[2].partition("Here")[0]
+        assert all(f"  {mark}   " in text.partition("Marks")[2] for mark in "●○1~^!?·_")
 
 
 def test_what_a_finding_costs_is_told(cases, drive) -> None:  # type: ignore[no-untyped-def]
