@@ -21,6 +21,10 @@ SIGNALS = 1 << 14
 STEPS = 1 << 10
 """Steps remembered; engines keep fewer than ten in flight."""
 
+SPARED = 16
+"""Times that a step in flight is kept on where the oldest is forgotten: one that is slow among many
+engines' steps has its retire, which orders what it did, still ahead."""
+
 TRANSFERS = 1 << 16
 """Transfers that may be open at once."""
 
@@ -35,13 +39,19 @@ class StepTrail:
     the same step is ordered after them too, but not after the first retire.
     """
 
-    __slots__ = ("dispatched", "done", "ops", "retired")
+    __slots__ = ("dispatched", "done", "ops", "retired", "spared")
 
     def __init__(self) -> None:
         self.dispatched: dict[int, Source] = {}
         self.ops: dict[int, Stamp] = {}
         self.done: Clock = ()
         self.retired: Stamp | None = None
+        self.spared = 0
+
+    def spare(self) -> bool:
+        """Whether the step is kept on, being in flight, though it is the oldest."""
+        self.spared += 1
+        return bool(self.dispatched) and self.retired is None and self.spared <= SPARED
 
     def collect(self) -> Clock:
         """What is known once every op seen so far has ended."""
@@ -81,7 +91,12 @@ class Trail:
         found = self.steps.get(number)
         if found is None:
             found = self.steps[number] = StepTrail()
-            self._bound(self.steps, STEPS)
+            while len(self.steps) > STEPS:
+                oldest, trail = self.steps.popitem(last=False)
+                if trail.spare():
+                    self.steps[oldest] = trail
+                else:
+                    self.forgotten += 1
         return found
 
     def dispatch(self, stamp: Source, number: int) -> None:

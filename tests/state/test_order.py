@@ -272,6 +272,28 @@ def test_what_is_remembered_is_bounded() -> None:
     assert t.before(t.write("nic"), t.write("nic"))
 
 
+def test_a_step_in_flight_is_remembered_while_many_others_come_and_go() -> None:
+    t = Trace()
+    t.on("sched", "dispatch", step=-1)
+    slow = t.write("compute", step=-1)
+    for i in range(4 * order_trail.STEPS):
+        t.on("other", "dispatch", step=i)
+        t.write("elsewhere", step=i)
+        t.on("other", "retire", step=i)
+    assert not t.before(slow, t.write("sched"))
+    t.on("sched", "retire", step=-1)
+    assert t.before(slow, t.write("sched"))
+    assert len(t.order.trail.steps) == order_trail.STEPS
+
+
+def test_steps_that_never_retire_are_forgotten_too() -> None:
+    t = Trace()
+    for i in range(3 * order_trail.STEPS):
+        t.on("sched", "dispatch", step=i)
+    assert len(t.order.trail.steps) == order_trail.STEPS
+    assert t.order.trail.forgotten == 2 * order_trail.STEPS
+
+
 def test_handles_do_not_widen_the_clocks() -> None:
     t = Trace()
     for i in range(1000):
