@@ -144,7 +144,7 @@ def _kept(path: str) -> str:
     if os.path.exists(os.path.join(path, COMPLETE)):
         return what
     made = shlex.join(["hkvtool", "ingest", path])
-    return f"its program was killed: `{made}` makes a trace of it; {what}"
+    return f"a killed recorder left it: `{made}` makes a trace of it; {what}"
 
 
 def _mark(path: str) -> int:

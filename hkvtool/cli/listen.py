@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hkvtool.cli.amounts import DURATION, KEEP, MAX_SIZE, seconds, size
-from hkvtool.cli.recorded import ending, folder_of
+from hkvtool.cli.recorded import ending, folder_of, tell_kept
 from hkvtool.cli.status_line import StatusLine
 from hkvtool.cli.traces import print_table
 from hkvtool.model.errors import HkvError, TraceError
@@ -128,10 +128,14 @@ def command(
             # From here on Ctrl-C is how it ends.
             print(f"hkvtool: listening on {', '.join(map(shown, addresses))}", file=sys.stderr)
             listener.run(recorder.take, stopped)
-        listener.end(recorder.take)
-        recording.close()
-        trouble = sealer.end()
-        folder.end()
+        try:
+            listener.end(recorder.take)
+            recording.close()
+            trouble = sealer.end()
+            folder.end()
+        except KeyboardInterrupt:
+            tell_kept(folder.path, folder.path, output)
+            raise
     if not stream.batches:
         raise _nothing(folder.path, addresses, recorder)
     if trouble:

@@ -95,6 +95,14 @@ def tell_begin(folder: Folder, bounds: Bounds) -> None:
     )
 
 
+def tell_kept(folder: str, place: str, target: Path) -> None:
+    """Say that a recording is still there, and how the trace `target` is made of it later."""
+    print(f"hkvtool: {shown(folder)} is kept", file=sys.stderr)
+    if target.suffix == _SUFFIX:
+        made = spelled(["hkvtool", "ingest", place, "-o", target])
+        print(f"  hint: {shown(made)}", file=sys.stderr)
+
+
 def ending(folder: str, output: Path, *, force: bool) -> int:
     """Make the trace of a recording that has ended, and take the recording away once all that was
     in it is in the trace."""
@@ -116,8 +124,7 @@ def ending(folder: str, output: Path, *, force: bool) -> int:
                     progress=told and (lambda read, all_: told(100 * read // max(1, all_))),
                 )  # fmt: skip
         except KeyboardInterrupt:
-            print(f"hkvtool: {shown(folder)} is kept\n  hint: hkvtool ingest "
-                  f"{shown(spelled([place, '-o', target]))}", file=sys.stderr)  # fmt: skip
+            tell_kept(folder, place, target)
             raise
         except HkvError as e:
             empty = "there is no event" in e.what

@@ -19,6 +19,7 @@ import zmq
 
 from hkvtool.cli.app import main
 from hkvtool.model.errors import Exit
+from hkvtool.recorder.launcher import SealerProcess
 from hkvtool.store import open_trace
 from importers import samples as made
 
@@ -168,6 +169,23 @@ def test_where_nothing_is_published_nothing_is_left(tmp_path: Path, hkvtool: Run
     )
     assert "where: tcp://127.0.0.1:9: Connection refused" in err
     assert os.listdir(tmp_path) == []
+
+
+def test_who_cannot_wait_for_the_end_is_told_what_is_there(
+    tmp_path: Path, hkvtool: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = SealerProcess.end
+
+    def interrupted(self: SealerProcess) -> str:
+        sealed(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SealerProcess, "end", interrupted)
+    target, kept = str(tmp_path / "t.duckdb"), tmp_path / "t.hkv"
+    code, _, err = hkvtool("listen", "tcp://127.0.0.1:9", "--duration", "0.2s", "-o", target)
+    assert code == Exit.INTERRUPTED and f"{kept} is kept" in err
+    assert f"hint: hkvtool ingest {kept} -o {target}" in err
+    assert os.listdir(tmp_path) == ["t.hkv"]
 
 
 def test_where_no_batch_is_published_nothing_is_left(publisher: Publisher, tmp_path: Path) -> None:
