@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -40,7 +41,7 @@ def ask_here(
         count,
         # A fork would take along the threads of DuckDB and numba, and their locks.
         multiprocessing.get_context("spawn"),
-        initializer=_confine,
+        initializer=_begin,
         initargs=(max(LEAST, int(_SHARE * _free_memory() / count)),),
     )
     waiting: deque[tuple[Instance, Future[T]]] = deque()
@@ -63,6 +64,20 @@ def _answer(instance: Instance, future: Future[T]) -> T:
             f"a process was killed before {instance.name} was answered",
             hint="ask with fewer --workers, each then has more memory; or with --ray",
         ) from e
+
+
+def _begin(most: int) -> None:
+    _confine(most)
+    threading.Thread(target=_end_with_parent, name="hkvtool parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for questions for ever: its fellows hold the
+    other end of what they come through."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _confine(most: int) -> None:

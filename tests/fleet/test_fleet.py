@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -285,3 +287,29 @@ def test_a_name_that_is_not_in_utf8(few: Path, run: Run) -> None:
 def test_clocks_are_not_endlessly_apart(few: Path, run: Run) -> None:
     code, _, err = run("check", few, "--direct", "--skew", "inf")
     assert code == 2 and "milliseconds" in err
+
+
+ASKS = """
+import time
+from hkvtool.fleet.instances import Instance
+from hkvtool.fleet.processes import ask_here
+
+def asked(instance):
+    print("asked", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    list(ask_here(asked, [Instance(str(n), str(n)) for n in range(2)], workers=2))
+"""
+
+
+def test_no_process_outlives_one_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    asking = subprocess.Popen(
+        [sys.executable, "asks.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert asking.stdout is not None
+    assert [asking.stdout.readline() for _ in range(2)] == ["asked\n"] * 2
+    asking.kill()
+    # The end of what they print comes when none of them is left.
+    assert asking.communicate(timeout=60)[0] == ""
