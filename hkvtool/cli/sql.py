@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from hkvtool.cli.traces import LIMIT, TraceArgument, for_screen, print_table, say_cut
-from hkvtool.model.errors import HkvError
+from hkvtool.model.errors import HkvError, TraceError
 
 if TYPE_CHECKING:
     from hkvtool.store.duck import DuckTrace
@@ -126,8 +126,16 @@ def _rows(result: Any, query: str) -> Iterator[Sequence[Any]]:
 _BARE_GROUP = re.compile(r'(?<!["\w])group(?!["\w])(?!\s+by\b)', re.IGNORECASE)
 
 
+_DAMAGE = re.compile("Corrupt database file|Could not read enough bytes")
+"""What DuckDB says of blocks that it looks at no sooner than a query needs them."""
+
+
 def _explained(error: Exception, query: str) -> HkvError:
+    from hkvtool.store.connect import DAMAGED
+
     first, _, rest = str(error).strip().partition("\n")
+    if _DAMAGE.search(first):
+        return TraceError(f"what the query asks for cannot be read: {first}", hint=DAMAGED)
     hint = ""
     if "syntax error" in first and _BARE_GROUP.search(query):
         hint = 'group is a word of SQL: write the column as "group", in double quotes'
