@@ -138,6 +138,8 @@ def explained(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 _LOCK = re.compile(r"Conflicting lock is held in (?P<who>.*?) \(PID (?P<pid>\d+)\)")
+DAMAGED = "the file is damaged or was cut; import or ingest it again"
+
 _NEWER = re.compile(
     r"version number (?P<is>\d+), but we can only read versions? .*?(?P<most>\d+)\D*\."
 )
@@ -166,5 +168,5 @@ def explain(path: str | os.PathLike[str], error: Exception) -> HkvError:
         return HkvError(f"the query needs more memory than it may have: {first}")
     return TraceError(
         f"{path} cannot be read: {first}",
-        hint="the file is damaged or was cut; import or ingest it again",
+        hint=DAMAGED,
     )

@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from hkvtool.cli.app import main
 from hkvtool.cli.console import PIPE_WIDTH, console
 from hkvtool.model.shipped import shipped
+from hkvtool.store.duck import DuckTrace
 
 CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 8}
 
@@ -104,3 +106,16 @@ def test_columns_that_are_no_number_of_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert console().width == PIPE_WIDTH
+
+
+def test_a_query_that_meets_damage_says_that_the_trace_is_damaged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def damaged(*_: object) -> None:
+        raise duckdb.IOException("Corrupt database file: computed checksum 1 does not match 2")
+
+    trace = str(tmp_path / "t.duckdb")
+    assert main(["import", RACE, "-o", trace]) == 0
+    monkeypatch.setattr(DuckTrace, "select", damaged)
+    assert main(["sql", trace, "SELECT 1"]) == 3
+    assert "the file is damaged or was cut" in capsys.readouterr().err
