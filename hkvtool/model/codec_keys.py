@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hkvtool.model.events import EVENTS
 
-CODEC_VERSION = 2
+CODEC_VERSION = 3
 """Version of the byte form that this code writes; it reads every version up to it."""
 
 EXTRAS = 0
@@ -86,6 +86,9 @@ _TABLES: dict[int, dict[str, str]] = {
         "group": "table_index states",
         "dispatch": "starts counts tables zeroed copies",
         "admit": "trace_id",
+    },
+    3: {
+        "fingerprint": "part beside",
     },
 }  # fmt: skip
 """By version, the keys that each event gained in it, in the order of their bits from 1 on."""

@@ -20,7 +20,7 @@ from hkvtool.model.shipped import shipped
 
 STAYS = {
     "actor", "pool", "group", "engine", "evidence", "kernel", "name", "serves", "table", "from",
-    "to", "src_group", "dst_group", "codec", "lane", "format",
+    "to", "src_group", "dst_group", "codec", "lane", "format", "beside",
 }  # fmt: skip
 """Names of the engine's own parts."""
 
