@@ -217,6 +217,9 @@ class Side:
         if before is None or wseq == before + 1 or (wseq == before and not again):
             return
         if wseq > before + 1:
+            if self.wire.ctx.lost_since(self.last):
+                # What it applied in between may be what the recorder lost.
+                return
             what = f"jumps from {before} to {wseq}"
         elif wseq == before:
             what = f"applies {wseq} twice"

@@ -35,3 +35,15 @@ def test_what_is_wrong_behind_a_loss_is_found(path: Path) -> None:
     lost = {"ev": "dropped", "count": 1, "actor": lane}
     missing = _errors(events) - _errors([*events[:first], lost, *events[first:]])
     assert bool(missing) == (path.parent.name in MAY_BE_LOST), missing
+
+
+@pytest.mark.parametrize("case", ["F01", "F05", "F07"])
+def test_a_consumer_is_not_said_to_jump_over_what_the_recorder_lost(case: str) -> None:
+    lines = (CASES[0].parents[1] / case / "good.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    told = sorted({e["wseq"] for e in events if e["ev"] == "wire"})
+    for lost in told[1:-1]:
+        kept = [e for e in events if e.get("wseq") != lost]
+        assert "HKV901" in _errors(kept)
+        behind = {"ev": "dropped", "count": 1}
+        assert "HKV901" not in _errors([e if e in kept else behind for e in events])
