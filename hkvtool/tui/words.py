@@ -146,6 +146,15 @@ _MARKS = (
 )
 """The marks of the map at length."""
 
+_AXIS = (
+    ("findings", "✗ errors, ! the others, ▒ events were lost"),
+    ("steps", "how many the engine dispatched"),
+    ("match", "share of the tokens asked for that matched; · none did"),
+    ("resumable", "share that could be resumed; ✗ none, though some matched"),
+    ("transfers", "loads and stores under way"),
+)
+"""What the rows of the axis say."""
+
 
 def legend_lines(view: View, width: int) -> Iterator[Line]:
     """What letters, glyphs and shades of the map mean."""
@@ -156,11 +165,10 @@ def legend_lines(view: View, width: int) -> Iterator[Line]:
     else:
         words = {"group": "a colour a group", "request": "a colour a request, its last owner",
                  "layer": "a colour a failing layer"}  # fmt: skip
-        spans += [(words[view.colouring] + "  ", "info")]
-        spans += [
-            (f"{letter} {form}  ", "dim") for form, letter in zip(p.FORMS, p.LETTERS, strict=True)
-        ]
-    yield line(*spans)
+        spans += [(words[view.colouring], "info"), ("  ", "dim")]
+        for form, letter in zip(p.FORMS, p.LETTERS, strict=True):
+            spans += [(f"{letter}", "dim"), (f" {form}  ", "dim")]
+    yield line(*_whole(spans, width))
     shade = "bright: written lately" if view.per == 1 else "bright: full"
     if view.zoom == DETAIL:
         marks = [(p.HELD, "resumable, held"), (p.FREE, "and free"), ("1", "not, by layer")]
@@ -178,7 +186,7 @@ def legend_lines(view: View, width: int) -> Iterator[Line]:
 def _whole(spans: list[Span], width: int) -> list[Span]:
     """As many pairs of a mark and its meaning as there is room for, and a sign where some are
     missing; help has them all."""
-    if sum(len(text) for text, _ in spans) <= width:
+    if len("".join(text for text, _ in spans).rstrip()) <= width:
         return spans
     fitting, room = list[Span](), width - 1
     for mark, what in zip(spans[::2], spans[1::2], strict=False):
@@ -224,6 +232,10 @@ def help_lines(view: str, width: int) -> Iterator[Line]:
     yield heading("Marks")
     for mark, what in _MARKS:
         yield from labelled(f"  {mark}", what, width, column=6)
+    yield line("")
+    yield heading("Time axis")
+    for row, what in _AXIS:
+        yield from labelled(f"  {row}", what, width, column=13)
 
 
 def moment_text(ts: int | None, first_ts: int | None, step: int | None) -> str:

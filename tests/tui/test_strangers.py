@@ -54,10 +54,15 @@ def test_a_legend_ends_where_there_is_no_more_room_and_help_has_all_of_it() -> N
         assert len(told) <= width
         assert told == whole or (told.endswith("  …") and whole.startswith(told[:-1]))
         assert told != whole or width == len(whole)
+    for colouring in ("form", "group", "request", "layer"):
+        for width in (40, 72, 120):
+            view = View(width=40, zoom=DETAIL, colouring=colouring)
+            assert len(next(iter(legend_lines(view, width))).text.rstrip()) <= width
     for width in (40, 67, 120):
         text = plain(help_lines("map", width))
         assert max(map(len, text.splitlines())) <= width
         assert "events" in text.partition("map, block")[2].partition("Here")[0]
+        assert all(f"  {row} " in text.partition("Time axis")[2] for row in ("match", "resumable"))
         assert all(f"  {mark}   " in text.partition("Marks")[2] for mark in "●○1~^!?·_")
 
 
