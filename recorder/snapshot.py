@@ -47,9 +47,15 @@ def snapshot(folder: str, reason: str) -> str:
         for path in ring_files(folder):
             with suppress(FileNotFoundError):
                 _copy_ring(path, os.path.join(place, os.path.basename(path)))
+        # What the manifest names is there before it does, so the files are looked for behind it.
+        manifest = os.path.join(folder, MANIFEST)
+        with suppress(FileNotFoundError):
+            _copy_manifest(manifest, os.path.join(place, MANIFEST))
         for name in sorted(os.listdir(folder)):
-            if name.endswith(SEGMENT_SUFFIX) or name == MANIFEST:
-                _link(os.path.join(folder, name), os.path.join(place, name))
+            if name.endswith(SEGMENT_SUFFIX):
+                # Segments never change.
+                with suppress(OSError):
+                    os.link(os.path.join(folder, name), os.path.join(place, name))
         os.rename(os.path.join(place, INCOMPLETE), os.path.join(place, COMPLETE))
     except (OSError, HkvError) as e:
         with suppress(OSError):
@@ -74,12 +80,9 @@ def _copy_ring(path: str, target: str) -> None:
         out.write(data)
 
 
-def _link(path: str, target: str) -> None:
-    """The manifest grows, segments never change."""
-    if not path.endswith(MANIFEST):
-        with suppress(OSError):
-            os.link(path, target)
-            return
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(path, "rb") as source, open(fd, "wb") as out:
-        shutil.copyfileobj(source, out)
+def _copy_manifest(path: str, target: str) -> None:
+    """The manifest as far as it has grown."""
+    with open(path, "rb") as source:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as out:
+            shutil.copyfileobj(source, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -210,3 +211,39 @@ def test_snapshot_while_it_is_sealed_has_every_event_once(tmp_path: Path) -> Non
         thread.join()
         sealer.close()
         recording.close()
+
+
+def test_what_is_sealed_while_a_snapshot_looks_around_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t.hkv"
+    recording = Recording.start(folder, ring_bytes=1 << 19)
+    assert isinstance(recording, Recording)
+    free = recording.emitter("free", ("step", "blocks"))
+    sealer = Sealer(str(folder), filled=0.0)
+    listed, told, busy = os.listdir, list[int](), list[bool]()
+
+    def tell(count: int) -> None:
+        for _ in range(count):
+            assert free(len(told), [len(told)])
+            told.append(len(told))
+
+    def listdir(path: Any) -> list[str]:
+        """Behind each look there is one segment more than it has seen."""
+        names = listed(path)
+        if str(path) == str(folder) and not busy:
+            busy.append(True)
+            tell(3)
+            sealer.poll()
+            busy.clear()
+        return names
+
+    tell(400)
+    monkeypatch.setattr(os, "listdir", listdir)
+    for n in range(3):
+        before = len(told)
+        found = numbers(snapshot.snapshot(str(folder), f"n{n}"))
+        assert found == told[: len(found)] and before <= len(found) < len(told)
+    monkeypatch.undo()
+    sealer.close()
+    recording.close()
