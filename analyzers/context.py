@@ -53,16 +53,11 @@ class Context(Scene):
         self.midway = False
         self.weights_pos: int | None = None
         self._most_names = MOST_NAMES
-        self.latest = -1
-        """The latest `ts` so far; -1 before the first."""
 
     def meet(self, event: Event) -> None:
         """From here on `event` is the one being judged."""
         super().meet(event)
         self.stamp = self.order.feed(event)
-        at = event.get("ts")
-        if isinstance(at, int) and at > self.latest:
-            self.latest = at
 
     # --- what is over ----------------------------------------------------------------------
 

@@ -41,15 +41,9 @@ from hkvtool.analyzers.screen_loop import lane_of
 from hkvtool.analyzers.screen_losses import Losses
 from hkvtool.analyzers.screen_rebase import moves_under_nobody
 from hkvtool.analyzers.screen_rows import Rows
-from hkvtool.analyzers.screen_sql import (
-    latest_of,
-    never_signalled,
-    plain_enough,
-    sizes,
-    too_long,
-)
+from hkvtool.analyzers.screen_sql import never_signalled, plain_enough, sizes, too_long
 from hkvtool.analyzers.shares import Shares
-from hkvtool.analyzers.transfers import Transfers, may_end
+from hkvtool.analyzers.transfers import Transfers
 from hkvtool.analyzers.unended import Unended
 from hkvtool.analyzers.wire import Wire
 from hkvtool.model.collector import uncollected
@@ -669,10 +663,7 @@ class _Looking:
                 raise Suspicious("held under another name", 0)
         if st.h[a.MOVING]:
             begins = never_ending(self.trace, sc, st, over=over)
-            latest = latest_of(self.trace)
-            self.unended.tell_of(
-                e for e in begins if not (self.ctx.lost_since(e.pos) or may_end(e, latest))
-            )
+            self.unended.tell_of(e for e in begins if not self.ctx.lost_since(e.pos))
         self.progress.stuck = None
         # Every block was looked at: nothing is left for the rule that counts them.
         self.ctx.requests.by_name.clear()

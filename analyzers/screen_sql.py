@@ -73,12 +73,6 @@ def begins_of(trace: Any, handles: Iterable[int]) -> list[int]:
     return [pos for (pos,) in trace.select(query).fetchall()]
 
 
-def latest_of(trace: Any) -> int:
-    """The latest `ts` of all; -1 where no event has one."""
-    (latest,) = trace.select("SELECT max(ts) FROM events").fetchone()
-    return -1 if latest is None else int(latest)
-
-
 def never_signalled(trace: Any) -> list[int]:
     """The first wait for each event that no signal names, in order."""
     wait, signal = (EVENTS[kind].code for kind in ("wait", "signal"))

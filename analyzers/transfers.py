@@ -6,16 +6,6 @@ from hkvtool.analyzers.context import Context
 from hkvtool.analyzers.family import Silent
 from hkvtool.model.event import Event
 
-UNDER_WAY_NS = 10_000_000_000
-"""Who records a running engine stops somewhere, and what began so shortly before may still end."""
-
-
-def may_end(begin: Event, latest: int) -> bool:
-    """Whether a transfer may be under way still when the trace ends, at `latest`. Where no time is
-    told the end of the trace is the end of everything."""
-    at = begin.get("ts")
-    return isinstance(at, int) and latest - at < UNDER_WAY_NS
-
 
 class Transfers(Silent):
     """Looks at the ends of transfers, at who goes on after a failure, and at the trace's end."""
@@ -116,7 +106,7 @@ class Transfers(Silent):
         for name, begin in self.begun.items():
             if name in self.ends or name not in self.ctx.moves.running:
                 continue
-            if self.ctx.lost_since(begin.pos) or may_end(begin, self.ctx.latest):
+            if self.ctx.lost_since(begin.pos):
                 continue
             gone = begin.req in self.ctx.requests.over
             if begin.req is not None and begin.req not in over and not gone:

@@ -152,7 +152,8 @@ class JobScreen(ModalScreen[None]):
         """Run one command and show its output as it comes."""
         named = (self._given if a == self._trace else a for a in arguments)
         told = shown("hkvtool " + shlex.join(named))
-        self._said = [*wrapped(told, max(20, self.query_one(LineList).width), "title"), line("")]
+        width = max((listed.width for listed in self.query(LineList)), default=0)
+        self._said = [*wrapped(told, max(20, width), "title"), line("")]
         self._head = len(self._said)
         self._progress, self._began = "", monotonic()
         self._tick()
@@ -186,9 +187,8 @@ class JobScreen(ModalScreen[None]):
         self._process = None
         ticking.stop()
         self._show(f"{ending(self.code)}; esc goes back", "good" if self.code == 0 else "warn")
-        if self.is_mounted:
-            # What came of it is told first.
-            listed = self.query_one(LineList)
+        for listed in self.query(LineList):
+            # What came of it is told first. A screen that is being left has none any more.
             listed.call_after_refresh(listed.scroll_home, animate=False)
 
     def _heard(self, raw: bytes) -> None:
@@ -208,12 +208,11 @@ class JobScreen(ModalScreen[None]):
         return f"running … {progress}{monotonic() - self._began:.0f} s   esc calls it off"
 
     def _say(self, state: str, role: str) -> None:
-        if self.is_mounted:
-            self.query_one(Lines).put([line((state, role))])
+        for told in self.query(Lines):
+            told.put([line((state, role))])
 
     def _show(self, state: str, role: str) -> None:
-        if self.is_mounted:
-            listed = self.query_one(LineList)
+        for listed in self.query(LineList):
             # Whoever has gone back to read is left there.
             at_end = listed.is_vertical_scroll_end
             listed.put(self._said)
