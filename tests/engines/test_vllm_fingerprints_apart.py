@@ -141,7 +141,13 @@ def _found(one: Recorded) -> list[dict[str, Any]]:
     return [f for f in one.report["findings"] if f["severity"] == "error"]
 
 
-@pytest.mark.parametrize("rank", [0, 1], ids=["one worker", "second of two"])
+@pytest.mark.parametrize(
+    "rank",
+    [
+        pytest.param(0, id="one worker"),
+        pytest.param(1, id="second of two", marks=pytest.mark.soak),
+    ],
+)
 def test_each_fault_is_found_at_the_right_block(tmp_path: Path, rank: int) -> None:
     """And nothing else, in what is right before and between. Of two tensor-parallel workers each has
     a share of the same blocks: what is stored and loaded is told once, the bytes of each are read."""
