@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from hkvtool.analyzers.check import check
@@ -11,13 +11,16 @@ from hkvtool.state.fold import PLAIN_LIMIT
 
 if TYPE_CHECKING:
     from hkvtool.analyzers.shares import Shares
+    from hkvtool.model.event import Event
     from hkvtool.store import Trace
 
 
-def check_trace(trace: Trace, told: Callable[[int], None] | None = None) -> Report:
+def check_trace(
+    trace: Trace, told: Callable[[int], None] | None = None, events: Iterable[Event] | None = None
+) -> Report:
     """What `check` says of a trace, sooner where it is long and little is wrong with it. `told`
-    is told how many events were looked at."""
-    return screen_of(trace, told) or check(trace.events())
+    is told how many events were looked at; `events` are the trace's where somebody has them."""
+    return screen_of(trace, told) or check(trace.events() if events is None else events)
 
 
 def screen_of(

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from typing import BinaryIO
 
 from hkvtool.model.errors import HkvError
 from hkvtool.model.manifest import MANIFEST, SEGMENT_SUFFIX
@@ -74,15 +75,17 @@ def _copy_ring(path: str, target: str) -> None:
             file.seek(0)
             if file.read(HEADER_BYTES)[_TAIL] == page[_TAIL]:
                 break
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as out:
+    with _new(target) as out:
         out.write(page)
         out.write(data)
 
 
 def _copy_manifest(path: str, target: str) -> None:
     """The manifest as far as it has grown."""
-    with open(path, "rb") as source:
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as out:
-            shutil.copyfileobj(source, out)
+    with open(path, "rb") as source, _new(target) as out:
+        shutil.copyfileobj(source, out)
+
+
+def _new(path: str) -> BinaryIO:
+    """A file that nobody else reads, and that was not there."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hkvtool.cli.picking import picked, report_of
+from hkvtool.cli.picking import picked
 from hkvtool.cli.traces import Format, TraceArgument, print_json, watched_events
 
 
@@ -26,13 +26,14 @@ def command(
     The diagram's bar leads from the one telling event to the other; it is dashed where no edge
     orders the two. `*` marks what is different about the block between them.
     """
+    from hkvtool.analyzers.long_check import check_trace
     from hkvtool.report.story import story_lines
     from hkvtool.report.telling import story_of
     from hkvtool.store import open_trace
 
     with open_trace(trace) as opened:
         with watched_events(opened, f"checking {trace}") as events:
-            report = report_of(opened, events)
+            report = check_trace(opened, events=events)
         told = story_of(opened, report, picked(report, finding, trace))
     if format is Format.JSON:
         print_json(told.as_json())

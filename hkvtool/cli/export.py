@@ -149,12 +149,13 @@ def _write_timeline(opened: Trace, output: Path, most: int, *, packets: bool, fo
 def _write_test(
     opened: Trace, trace: str, asked: str | None, output: Path | None, *, force: bool
 ) -> None:
-    from hkvtool.cli.picking import report_of, root_finding
+    from hkvtool.analyzers.long_check import check_trace
+    from hkvtool.cli.picking import root_finding
     from hkvtool.report.pytest_case import pytest_case
     from hkvtool.store.exporting import writing
 
     events = list(opened.events())
-    text = pytest_case(events, root_finding(report_of(opened, events), asked, trace))
+    text = pytest_case(events, root_finding(check_trace(opened, events=events), asked, trace))
     if output is None or str(output) == "-":
         print(text, end="")
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hkvtool.cli.traces import progress
@@ -12,9 +11,7 @@ from hkvtool.model.errors import HkvError
 from hkvtool.model.findings import Finding, Report
 
 if TYPE_CHECKING:
-    from hkvtool.model.event import Event
     from hkvtool.replay.minimize import Minimal
-    from hkvtool.store import Trace
 
 _LISTED = 12
 """Findings that are named where the one asked for is not there."""
@@ -57,22 +54,15 @@ def root_finding(report: Report, asked: str | None, trace: str) -> Finding:
     return found
 
 
-def report_of(trace: Trace, events: Iterable[Event]) -> Report:
-    """What `check` says of a trace and the events in it: by compiled code where it is long."""
-    from hkvtool.analyzers import check
-    from hkvtool.analyzers.long_check import screen_of
-
-    return screen_of(trace) or check(events)
-
-
 def minimized(trace: str, asked: str | None, budget: int) -> tuple[Minimal, Finding]:
     """The finding asked for, and the fewest events that show it, with a bar meanwhile."""
+    from hkvtool.analyzers.long_check import check_trace
     from hkvtool.replay.minimize import minimize
     from hkvtool.store import open_trace
 
     with open_trace(trace) as opened:
         events = list(opened.events())
-        report = report_of(opened, events)
+        report = check_trace(opened, events=events)
     wanted = root_finding(report, asked, trace)
     with progress(f"minimising {wanted.id} {wanted.code}", budget) as bar:
         told = None if bar is None else lambda what, left, checks: bar(checks)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from hkvtool.cli.picking import report_of, root_finding
+from hkvtool.cli.picking import root_finding
 from hkvtool.cli.traces import counted, print_line, progress
 from hkvtool.model.errors import Exit, HkvError
 from hkvtool.model.event import Event
@@ -33,6 +33,7 @@ def confirmed(
     as_json: bool,
 ) -> int:  # fmt: skip
     """Run a trace as recorded and confirm its findings, or only the one wanted."""
+    from hkvtool.analyzers.long_check import check_trace
     from hkvtool.replay.confirming import confirm
     from hkvtool.replay.whole import replay
 
@@ -41,7 +42,7 @@ def confirmed(
     whole = None if wanted is not None else replay(setting, until)
     results: list[Result] = []
     if until is None:
-        report = report_of(trace, setting.events)
+        report = check_trace(trace, events=setting.events)
         chosen = _chosen(report, trace, wanted, request)
         with progress("confirming findings", len(chosen)) as done:
             for i, finding in enumerate(chosen):
@@ -68,11 +69,12 @@ def _chosen(report: Report, trace: Trace, wanted: str | None, request: str | Non
 
 def freed(trace: Trace, setting: Setting, wanted: str | None, jitter: int, as_json: bool) -> int:
     """Run a trace, or what one finding concerns, with lanes that nothing but edges orders."""
+    from hkvtool.analyzers.long_check import check_trace
     from hkvtool.replay.free import run_free
 
     report = finding = None
     if wanted is not None:
-        report = report_of(trace, setting.events)
+        report = check_trace(trace, events=setting.events)
         finding = root_finding(report, wanted, trace.path)
     with progress("running free", setting.runs) as done:
         seen = run_free(setting, report, finding, jitter=jitter, told_run=done)
