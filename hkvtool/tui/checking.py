@@ -73,15 +73,15 @@ class Checking:
 
 def main(path: str) -> None:
     """Check a trace and tell standard output."""
-    from hkvtool.analyzers import check
-    from hkvtool.analyzers.long_check import screen_of
+    from hkvtool.analyzers.long_check import check_trace
     from hkvtool.store import open_trace
 
     out = sys.stdout.buffer
     try:
         with open_trace(path) as trace:
-            report = screen_of(trace, lambda done: _tell(out, _DONE, b"%d" % done))
-            report = report or check(_told(trace.events(), out))
+            report = check_trace(
+                trace, lambda done: _tell(out, _DONE, b"%d" % done), _told(trace.events(), out)
+            )
         _tell(out, _REPORT, pickle.dumps(report))
     except HkvError as e:
         _tell(out, _ERROR, shown(e.line).encode())
